@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from podium import __version__
 from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.metrics import Metrics
+from podium_agent.node_setup import NodeLock, fill_trial_folder
 from podium_agent.observe.gpu_notes import GpuNotes
 from podium_agent.observe.nvml import Driver
 from podium_agent.observe.observer import Observer
@@ -24,7 +24,7 @@ from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.sources.push import PushQueues
 from podium_agent.observe.sources.push_server import PushServer
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_reporter import MANAGER, NodeReporter, StatusSources
+from podium_agent.report.node_reporter import NodeReporter, StatusSources, send_heartbeats
 from podium_agent.reservations.controller import GpuReservations
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer
@@ -34,7 +34,6 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
-from podium_agent.single_instance import NodeLock
 from podium_agent.suspension.detection import MethodDetection
 from podium_agent.wiring import (
     GpuUsers,
@@ -44,9 +43,8 @@ from podium_agent.wiring import (
     make_node_reconciler,
     make_plugins,
 )
-from podium_cluster.client import Api, connect
+from podium_cluster.client import connect
 from podium_cluster.health import serve
-from podium_cluster.heartbeat import send_heartbeats
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
@@ -86,7 +84,7 @@ async def _work(settings: AgentSettings) -> None:
         ),
         lock.held(),
     ):
-        install(settings.trial_dir, settings.helper)
+        fill_trial_folder(settings.trial_dir, settings.helper)
         await _serve_node(settings, metrics, health)
 
 
@@ -149,7 +147,12 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 cpu_downsizer.run(),
                 detection.run(),
                 *((migration_controller.run(),) if migration_controller is not None else ()),
-                _beat(settings, api),
+                send_heartbeats(
+                    api,
+                    node=settings.node_name,
+                    namespace=settings.namespace,
+                    seconds=settings.heartbeat_seconds,
+                ),
             )
             running = [tasks.create_task(task) for task in group]
             log.info("agent %s on node %s", __version__, settings.node_name)
@@ -171,14 +174,3 @@ def _not_ready(
     if reservations is not None and not reservations.known.is_set():
         return "the kubelet has not reported yet which GPUs are reserved"
     return next((plugin.trouble for plugin in plugins if plugin.trouble is not None), None)
-
-
-async def _beat(settings: AgentSettings, api: Api) -> None:
-    await send_heartbeats(
-        api,
-        name=f"podium-agent-{settings.node_name}",
-        namespace=settings.namespace,
-        holder=settings.node_name,
-        seconds=settings.heartbeat_seconds,
-        manager=MANAGER,
-    )

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from podium_agent.deviceplugin.exclusive import ExclusiveGpuService
 from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.deviceplugin.reserved import ReservedSlotService
-from podium_agent.deviceplugin.servicer import SlotService
+from podium_agent.deviceplugin.servicer import ReservedSlotService, SlotService
 from podium_agent.metrics import Metrics
 from podium_agent.migration.container_checkpoint import MigrationTools
 from podium_agent.migration.controller import MigrationController

@@ -1,24 +1,31 @@
-"""Figure of a search: learning curves of one objective, or the Pareto front of several."""
+"""Figure of a search: learning curves of one objective, or the Pareto front of several. It needs matplotlib."""
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from podium_api.backend import Objects
-from podium_api.errors import SearchError
 from podium_api.results import Trial, front_of, trials_of
 
 PANEL = (8.0, 5.0)  # inches
 NARROW = (5.0, 4.5)
 
 
-def figure(name: str, seen: Objects, path: str | Path | None) -> Any:
+class PngFigure(Figure):
+    """A figure that a notebook shows as a PNG, without pyplot and its backends."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def figure(name: str, seen: Objects, path: str | Path | None) -> PngFigure:
     """Return the figure, and save it to `path`."""
-    try:
-        from podium_api.png_figure import PngFigure
-    except ModuleNotFoundError as error:
-        raise SearchError("MatplotlibMissing", "this needs matplotlib: pip install matplotlib") from error
     listed = seen.job.spec.objectives
     if listed is None:
         made = PngFigure(figsize=PANEL, layout="constrained")

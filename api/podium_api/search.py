@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from podium_api import display
 from podium_api.backend import Backend, Objects
 from podium_api.errors import SearchError
-from podium_api.figure import figure
 from podium_api.live import open_live
 from podium_api.results import Trial, best_of, curves_of, dataframe_of, front_of, trials_of
 
@@ -119,6 +118,10 @@ class Search:
 
         Of several objectives it shows the trials and the Pareto front: the first objective against each other one.
         """
+        try:
+            from podium_api.figure import figure  # needs matplotlib, which a search does not
+        except ModuleNotFoundError as error:
+            raise SearchError("MatplotlibMissing", "this needs matplotlib: pip install matplotlib") from error
         return figure(self.name, self._backend.read(), path)
 
     def suspend(self) -> None:

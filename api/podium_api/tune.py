@@ -14,11 +14,15 @@ from podium_api.local_run import LocalRun
 from podium_api.manifest import Work, manifest_of, objectives, warnings_of
 from podium_api.search import Search
 from podium_api.space import Dimension
-from podium_api.warm_start import with_earlier
+from podium_core.acceptance.warm_start import WarmStartError, ended_results, objectives_of, with_results
 from podium_core.domain.snapshot import Scalar
+from podium_core.schema.job import HyperParamJob, JobSpec
+from podium_core.schema.job_status import WarmStartTrial
+from podium_simulator.traces.warm_start import results_in
 
 RUNS = Path("podium-runs")
 Mode = Literal["max", "min"]
+Earlier = str | Path | Search
 
 
 def tune(
@@ -92,7 +96,7 @@ def tune(
     }
     if where == "local":
         work = Work(train, arguments or {}, image or "none", sys.executable)
-        manifest = with_earlier(manifest_of(called, work, space, fields), warm_start)
+        manifest = _with_earlier(manifest_of(called, work, space, fields), warm_start)
         _warn(warnings_of(manifest, local=True))
         run = LocalRun(Path(folder) if folder is not None else RUNS / called)
         run.start(manifest, restart=restart)
@@ -103,11 +107,37 @@ def tune(
         raise SearchError("ImageMissing", "on a cluster, image must name a container image that the nodes can pull")
     with needs_cluster("where='cluster'"):
         from podium_api.cluster_job import Cluster, ClusterJob
-    manifest = with_earlier(manifest_of(called, Work(train, arguments or {}, image), space, fields), warm_start)
+    manifest = _with_earlier(manifest_of(called, Work(train, arguments or {}, image), space, fields), warm_start)
     _warn(warnings_of(manifest, local=False))
     job = ClusterJob(Cluster(namespace, kubeconfig, context), called)
     job.create(manifest)
     return Search(called, job)
+
+
+def _with_earlier(manifest: Mapping[str, Any], earlier: Earlier | Sequence[Earlier]) -> dict[str, Any]:
+    """Return the job with the results of these searches and files. Raises SearchError."""
+    given = [earlier] if isinstance(earlier, str | Path | Search) else list(earlier)
+    if not given:
+        return dict(manifest)
+    spec = HyperParamJob.model_validate(manifest).spec
+    try:
+        results = [one for source in given for one in _results(spec, source)]
+        names = ", ".join(one.name if isinstance(one, Search) else str(one) for one in given)
+        made, _ = with_results(manifest, spec, results, f"trials of {names}")
+    except WarmStartError as error:
+        raise SearchError(error.code, f"warm_start: {error}") from error
+    return made
+
+
+def _results(spec: JobSpec, source: Earlier) -> list[WarmStartTrial]:
+    if not isinstance(source, Search):
+        return results_in(spec, [Path(source)])
+    seen = source.read()
+    mine, other = objectives_of(spec), objectives_of(seen.job.spec)
+    if mine != other:
+        text = f"search {source.name} has the objective {other}, but this one {mine}, so their values cannot be "
+        raise WarmStartError("WarmStartObjectiveDiffers", f"{text}compared: name searches with the same objective")
+    return ended_results(spec, seen.trials)
 
 
 def _warn(texts: Sequence[str]) -> None:

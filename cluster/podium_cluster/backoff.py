@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from podium_core.domain.back_off import back_off_pause
+from podium_core.domain.backoff import backoff_pause
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 20.0
@@ -31,5 +31,5 @@ class Backoff:
     def pause(self, retry_after: float = 0.0) -> float:
         """Return the next pause; `retry_after` is the time that the server asked to wait at least."""
         self.failures += 1
-        whole = back_off_pause(self.failures, self._first, self._longest)
+        whole = backoff_pause(self.failures, self._first, self._longest)
         return max(whole * self._chance.uniform(0.5, 1.0), retry_after * self._chance.uniform(1.0, 1.25))

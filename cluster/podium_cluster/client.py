@@ -33,8 +33,7 @@ from podium_cluster.answers import (
     read_lines,
     read_start,
 )
-from podium_cluster.connections import Connections
-from podium_cluster.credentials import Credentials
+from podium_cluster.credentials import Connections, Credentials
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import PODS, Page, Resource

@@ -20,11 +20,10 @@ from dataclasses import dataclass, replace
 from podium_cluster import clock
 from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_cluster.logs import about
-from podium_core.curves.final_value import Forecast
+from podium_core.curves.final_value import Forecast, predictions
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.planner import plan
-from podium_core.planning.prediction import predictions
 from podium_core.planning.promised_slots import promises
 from podium_core.planning.ranking import RankingError
 from podium_operator.act.actuator import Actuator
@@ -169,7 +168,7 @@ class Reconciler:
             guarded = self._plan(snapshot)
         with self._metrics.part_seconds.labels("run_queues").time():
             actions = await self._rebalancer.admit(
-                cluster, observations, guarded.plan.actions, self._actuator.backing_off()
+                cluster, observations, guarded.plan.actions, self._actuator.in_backoff()
             )
             guarded = replace(guarded, plan=replace(guarded.plan, actions=actions))
             await self._actuator.write_run_queues(cluster, actions)

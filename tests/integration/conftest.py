@@ -22,7 +22,7 @@ import pytest
 from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
-from podium_devcluster.artifacts import binaries, unpacked
+from podium_devcluster.artifacts import binaries, debian
 from podium_devcluster.audit_log import AuditLog
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
@@ -91,7 +91,7 @@ def binary() -> Callable[[str], Path]:
 def prometheus_programs() -> tuple[Path, Path]:
     """Debian's prometheus and promtool; they are downloaded once (19 MB, two seconds on an idle machine)."""
     try:
-        return unpacked.prometheus(Cache.default())
+        return debian.prometheus(Cache.default())
     except CommandError as error:
         pytest.skip(f"prometheus and promtool are not in the cache and cannot be downloaded: {error}")
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from podium_cluster import heartbeat
+from podium_agent.report.node_reporter import send_heartbeats
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, NODES, PODS, TRIALS
 
@@ -126,14 +126,7 @@ class Stage:
         await self.api.create(NAMESPACES, namespace, manager="test")
         await self.api.create(NODES, {"metadata": {"name": self.node}}, manager="test")  # else its pods are removed
         await self.api.apply(GPUNODES, {"metadata": {"name": self.node}}, manager="podium-agent")
-        beat = heartbeat.send_heartbeats(
-            self.api,
-            name=f"podium-agent-{self.node}",
-            namespace="podium-system",
-            holder=self.node,
-            seconds=5,
-            manager="podium-agent",
-        )
+        beat = send_heartbeats(self.api, node=self.node, namespace="podium-system", seconds=5)
         self._beat = asyncio.create_task(beat)
         await self._write_node()
         return self

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from podium_cluster import events, heartbeat
+from podium_agent.report.node_reporter import send_heartbeats
+from podium_cluster import events
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import EVENTS, LEASES, Resource, Selection
 from podium_cluster.settings import ClusterSettings
@@ -104,11 +105,7 @@ def test_errors_contain_the_servers_message(kubeconfig: Path) -> None:
 
 def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
-        beat = asyncio.create_task(
-            heartbeat.send_heartbeats(
-                api, name="agent", namespace="default", holder="me", seconds=5, manager="podium-agent"
-            )
-        )
+        beat = asyncio.create_task(send_heartbeats(api, node="me", namespace="default", seconds=5))
         about = {"name": "thing", "namespace": "default", "uid": "u-1"}
         await events.emit(api, CONFIGMAPS, about, events.EventText("Tried", "once"), component="podium-test")
         found = await api.list(EVENTS, "default", fields="involvedObject.name=thing")
@@ -116,7 +113,7 @@ def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
         async with asyncio.timeout(10):
             while True:
                 with contextlib.suppress(ApiError):
-                    assert (await api.get(LEASES, "agent", "default"))["spec"]["leaseDurationSeconds"] == 20
+                    assert (await api.get(LEASES, "podium-agent-me", "default"))["spec"]["leaseDurationSeconds"] == 20
                     break
                 await asyncio.sleep(0.05)
         beat.cancel()

@@ -11,7 +11,7 @@ log is out of reach, so only the answers count.
 Other attacks do not reach the API server, and have tests of their own:
 
 - strangers at the agent's gate socket, floods of connections, slow clients and recycled pids:
-  tests/unit/agent/schedule/test_gate.py, test_gate_limits.py
+  tests/unit/agent/schedule/test_gate.py, test_trial_socket.py
 - connections to the health pages and to the extender: tests/unit/cluster/test_health.py,
   tests/unit/extender/test_bounded_protocol.py
 - a stranger's pod with a trial's labels, if the policies are off: tests/unit/operator/observe/test_pod_state.py

@@ -17,6 +17,7 @@ import grpc
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.servicer import DevicePluginService
+from podium_agent.observe.pod_resources import CHANNEL_OPTIONS
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.settings import AgentSettings
 
@@ -37,8 +38,6 @@ SERVER_OPTIONS = (
     ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
 )
-# the default authority of a Unix socket is its escaped path, which Go's HTTP/2 server rejects
-CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
 class DevicePlugin:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import grpc
 
-from podium_agent.deviceplugin.plugin import CHANNEL_OPTIONS
 from podium_agent.deviceplugin.proto import podresources_pb2 as pb
 from podium_agent.deviceplugin.proto import podresources_pb2_grpc as rpc
 from podium_agent.deviceplugin.slots import uuid_of
@@ -19,6 +18,8 @@ from podium_agent.deviceplugin.slots import uuid_of
 PodName = tuple[str, str]
 CALL_SECONDS = 3.0
 MESSAGE_BYTES = 16 * 2**20
+# the default authority of a Unix socket is its escaped path, which Go's HTTP/2 server rejects
+CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
 class KubeletAwayError(Exception):

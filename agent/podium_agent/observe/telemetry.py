@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from podium_agent.observe.gpu_health import Reading, Sample, merge, unknown
 from podium_agent.observe.nvml import Driver, DriverTroubleError
-from podium_core.domain.back_off import back_off_pause
+from podium_core.domain.backoff import backoff_pause
 from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Telemetry:
                     self.reading = unknown(self.reading, trouble)
                     failures += 1
                 self._tell()
-                await asyncio.sleep(back_off_pause(failures, self._seconds, max(self._seconds, LONGEST_PAUSE)))
+                await asyncio.sleep(backoff_pause(failures, self._seconds, max(self._seconds, LONGEST_PAUSE)))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from podium_agent.metrics import Metrics, error_code
-from podium_agent.observe.logs import line_times
+from podium_agent.observe.logs.cri import bounded_times
 from podium_agent.observe.logs.tail import Batch
 from podium_agent.observe.sources.base import MetricsSource
 from podium_agent.observe.sources.file import ContainerPlace, FileSource
@@ -202,7 +202,7 @@ class MetricsReader:
         now = clock.now()
         points = self._record.curve.points
         self._line_time = max(self._line_time, points[-1].time if points else 0.0)
-        lines = line_times.bounded(batch.lines, self._line_time, now, time.time() - now)
+        lines = bounded_times(batch.lines, self._line_time, now, time.time() - now)
         if lines:
             self._line_time = lines[-1].time
         return replace(batch, lines=lines)

@@ -1,6 +1,8 @@
-"""Writer of GPUNode.status: decisive changes at once, telemetry when it has changed enough or is half a minute old.
+"""What the agent writes about its node: GPUNode.status, and the Lease that is the agent's heartbeat.
 
-One task of the agent. It writes only the newest state; without the API server it tries again with a growing pause.
+The writer of the status writes decisive changes at once, telemetry when it has changed enough or is half a minute old.
+It writes only the newest state; without the API server it tries again with a growing pause. By the heartbeat other
+components recognise old telemetry. Each of the two is one task of the agent.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
-from podium_cluster.resources import GPUNODES, NODES
+from podium_cluster.resources import GPUNODES, LEASES, NODES
 from podium_core.attempts.local_trial import LocalTrial
+from podium_core.placement.node_parser import LEASE_PREFIX
 from podium_core.schema.gpunode import GpuNodeStatus
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,7 @@ MANAGER = "podium-agent"
 TELEMETRY_PAUSE = 2.0  # between two patches with only telemetry
 GATHER_SECONDS = 0.01  # changes at the same time are written together
 LONGEST_PAUSE = 30.0
+FIRST_RETRY = 2.0  # of a heartbeat; shortened by up to a half: at most one request a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +161,25 @@ class NodeReporter:
         for state, count in counts.items():
             self._metrics.trials.labels(state).set(count)
         self._metrics.gpus.set(status.gpus)
+
+
+async def send_heartbeats(api: Api, *, node: str, namespace: str, seconds: int) -> None:
+    """Renew the Lease of the node's agent every `seconds` until cancelled.
+
+    It expires after four times that. A renewal that fails is repeated sooner: an agent that is cut off for a moment
+    must not seem to be gone.
+    """
+    name, backoff = LEASE_PREFIX + node, Backoff(first=FIRST_RETRY, longest=max(FIRST_RETRY, seconds / 2))
+    while True:
+        pause: float = seconds
+        manifest = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": seconds * 4, "renewTime": clock.micro_time()},
+        }
+        try:
+            await api.apply(LEASES, manifest, manager=MANAGER)
+            backoff.reset()
+        except ApiError as error:
+            pause = min(pause, backoff.pause(error.retry_after))
+            log.warning("heartbeat %s/%s not renewed, trying again in %.1f s: %s", namespace, name, pause, error)
+        await asyncio.sleep(pause)

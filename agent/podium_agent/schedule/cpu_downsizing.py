@@ -20,7 +20,7 @@ from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_core.attempts.local_trial import LocalTrial
-from podium_core.domain.back_off import back_off_pause
+from podium_core.domain.backoff import backoff_pause
 from podium_core.schema.template.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class CpuDownsizer:
         except ApiError as error:
             if error.not_found and pod.name in error.message:
                 return  # the pod is gone, and the watch will report it
-            pause = back_off_pause(failures + 1, FIRST_PAUSE, LONGEST_PAUSE)
+            pause = backoff_pause(failures + 1, FIRST_PAUSE, LONGEST_PAUSE)
             self._asked[pod.uid] = _Asked(one.cpu, now + pause, failures + 1)
             reason = RESIZE_UNSUPPORTED if error.not_found else error.reason
             cure = f" ({RESIZE_CURE})" if error.not_found else ""

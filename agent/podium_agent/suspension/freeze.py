@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.suspension.base import SuspensionOutcome, SuspensionState, outcome_of
-from podium_core.domain.back_off import back_off_pause
+from podium_core.domain.backoff import backoff_pause
 
 FIRST_POLL = 0.0005
 LONGEST_POLL = 0.02
@@ -84,7 +84,7 @@ class Freeze:
             if not left or time.monotonic() - begin >= self._timeout:
                 return left
             polls += 1
-            await asyncio.sleep(back_off_pause(polls, FIRST_POLL, LONGEST_POLL))
+            await asyncio.sleep(backoff_pause(polls, FIRST_POLL, LONGEST_POLL))
 
     def request_thaw(self, targets: tuple[Freezer, ...]) -> None:
         """Request that all containers be thawed, without waiting."""

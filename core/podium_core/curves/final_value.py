@@ -1,7 +1,7 @@
 """Prediction of each trial's final value, with an interval.
 
-Used for the `envelope` policy's forecasts and by the calibration report. The policy's decisions use only
-`interval_width`.
+Used for the statuses of trials (`predictions`) and by the calibration report. The decisions of the `envelope` policy
+use only the widths of the intervals (`multiples`).
 
 Model. A trial's final value is best + scale * M. The scale is the trial's gain over its last doubling of training, but
 at least half of the typical gain at that column. M depends on the number of doublings that remain, and very little on
@@ -12,18 +12,20 @@ their own multiples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.aligned_curves import AlignedCurves
+from podium_core.curves.aligned_curves import AlignedCurves, align
 from podium_core.curves.alignment import PER_DOUBLING
-from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.multiples import LEVELS, mix_with_completed, table_quantiles
 from podium_core.curves.statistics import Floats, median
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.phase import FINAL
+from podium_core.domain.snapshot import JobView, Snapshot, TrialKey
 
 MIN_GAIN_SHARE = (
     0.5  # The scale is at least this share of the typical gain, because a curve may rise again after a plateau.
@@ -32,6 +34,7 @@ RANGE_BEYOND_LEADER = 0.5  # A trial may exceed the leader by this share of the 
 MIN_DOUBLINGS = 2.0  # doublings over which a trial must have reported values; before, the range itself still grows
 # completed trials; the chance that the next one beats all of them is 1 / 9, about what an 80 % interval allows
 MIN_COMPLETED = 8
+LEVEL = 0.8  # probability that the interval contains the final value
 _TINY = 1e-12
 
 
@@ -124,7 +127,7 @@ def completed_multiples(aligned: AlignedCurves, table: CurveTable, column: int) 
         return np.asarray((table.best[rows] - aligned.best[rows, column]) / units)
 
 
-def forecasts(aligned: AlignedCurves, table: CurveTable, level: float = 0.8) -> Mapping[TrialKey, Forecast]:
+def forecasts(aligned: AlignedCurves, table: CurveTable, level: float = LEVEL) -> Mapping[TrialKey, Forecast]:
     """Return the prediction of every trial that has reported a finite value."""
     standing = aligned.best[np.arange(len(table)), aligned.column]
     rows = np.flatnonzero((aligned.column >= 0) & (standing > -np.inf))
@@ -134,3 +137,19 @@ def forecasts(aligned: AlignedCurves, table: CurveTable, level: float = 0.8) -> 
         low, middle_value, high = sorted(table.sign * value for value in values)
         result[table.keys[row]] = Forecast(middle_value, low, high, level)
     return result
+
+
+def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]:
+    """Return the prediction of each unfinished trial that has a finite value. Microseconds per trial.
+
+    The trial's status shows it. The operator calls this function for each job in each reconcile, whatever policy the
+    job has. A job without maxSteps gets no prediction: its trials have no defined end.
+    """
+    unfinished = [trial for trial in snapshot.trials_by_job.get(job.key, ()) if trial.phase not in FINAL]
+    if job.state.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
+        return {}
+    curves = curves_of_job(job, unfinished, snapshot)
+    by_trial = forecasts(align(curves, job.max_steps), curves)
+    known = {trial.key: by_trial[trial.key] for trial in unfinished if trial.key in by_trial}
+    # Huge values overflow, and a status is JSON, which has no infinity.
+    return {key: one for key, one in known.items() if math.isfinite(one.low) and math.isfinite(one.high)}

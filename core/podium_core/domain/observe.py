@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from podium_core.domain.back_off import back_off_pause
+from podium_core.domain.backoff import backoff_pause
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED, out_of_memory
 from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
@@ -120,7 +120,7 @@ class PodEnd:
 
 def retry_delay(failures: int) -> float:
     """Return the seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
-    return back_off_pause(failures, _FIRST_RETRY, _LONGEST_RETRY)
+    return backoff_pause(failures, _FIRST_RETRY, _LONGEST_RETRY)
 
 
 def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:

@@ -28,7 +28,6 @@ from podium_core.curves.aligned_curves import AlignedCurves, align, order_persis
 from podium_core.curves.alignment import Standings
 from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.multiples import undecided
-from podium_core.curves.progress import MIN_PACE, seconds_per_step, steps_between_values, trained_steps
 from podium_core.curves.similar_configurations import relative_value
 from podium_core.curves.similar_curves_cache import Predictions, predict_by_similar_curves
 from podium_core.curves.statistics import Floats, mean, median
@@ -39,7 +38,7 @@ from podium_core.policies.envelope_constants import CHOSEN, TINY, Constants
 from podium_core.policies.envelope_texts import explanation, with_interval
 from podium_core.policies.less_trained import lags_behind_less_trained
 from podium_core.policies.starvation_guard import starved_rows
-from podium_core.policies.trial_length import horizon
+from podium_core.policies.trial_length import MIN_PACE, horizon, seconds_per_step, steps_between_values, trained_steps
 
 WARM_UP, RANKED = 0, 1  # levels
 MIN_TIME_SLICE = 2.0  # seconds

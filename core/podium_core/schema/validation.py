@@ -23,10 +23,9 @@ from podium_core.schema.metrics.checks import metric_refusals
 from podium_core.schema.objective_rules import OBJECTIVE_GIVEN
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search.conditions import condition_refusals
-from podium_core.schema.search.initial_trials import initial_refusals
 from podium_core.schema.search.parameter_rules import PARAMETER_RULES
 from podium_core.schema.search.settings import setting_refusals
-from podium_core.schema.search.space import grid_refusals, space_refusals
+from podium_core.schema.search.space import grid_refusals, initial_refusals, space_refusals
 from podium_core.schema.template.checks import placeholder_refusals, template_refusals
 from podium_core.schema.template.leftovers import leftover_refusals
 from podium_core.schema.template.pod_template import PodTemplate

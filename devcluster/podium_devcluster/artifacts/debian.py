@@ -1,4 +1,4 @@
-"""Debian packages for this machine, and root file systems made by mmdebstrap."""
+"""Debian packages for this machine, programs unpacked from them, and root file systems made by mmdebstrap."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from podium_devcluster import locks
+from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress, Step
 from podium_devcluster.shell import CommandError, run, run_logged
 
+PROMETHEUS, PROMTOOL = "prometheus", "promtool"
 SOURCES = Path("/etc/apt")
 APT_LOCK = Path("/run/podium-devcluster-apt.lock")  # a second apt-get fails at once instead of waiting for the first
 
@@ -86,6 +89,33 @@ def download_package(package: str, folder: Path) -> Path:
             run([*apt, "download", package], cwd=folder, timeout=300)
     (file,) = folder.glob("*.deb")
     return file
+
+
+def unpack_programs(cache: Cache, package: str, programs: Sequence[str]) -> tuple[Path, ...]:
+    """Return the programs in the cache's `bin`. Raises CommandError.
+
+    The package is downloaded if one of them is missing. It is not installed, which would start its services.
+    """
+    wanted = tuple(cache.bin / name for name in programs)
+    cache.bin.mkdir(parents=True, exist_ok=True)
+    with locks.held(cache.root / "bin.lock", timeout=900):
+        if all(program.exists() for program in wanted):
+            return wanted
+        with TemporaryDirectory(prefix="podium-package-") as folder:
+            file = download_package(package, Path(folder))
+            run(["dpkg", "-x", str(file), f"{folder}/root"], timeout=120)
+            for program in wanted:
+                temporary = program.with_suffix(".tmp")
+                temporary.write_bytes((Path(folder) / "root/usr/bin" / program.name).read_bytes())
+                temporary.chmod(0o755)
+                temporary.replace(program)
+    return wanted
+
+
+def prometheus(cache: Cache) -> tuple[Path, Path]:
+    """Return Debian's prometheus and promtool (19 MB to download). Raises CommandError."""
+    server, tool = unpack_programs(cache, PROMETHEUS, (PROMETHEUS, PROMTOOL))
+    return server, tool
 
 
 def bootstrap(suite: str, packages: Sequence[str], out: Path, log: Path, progress: Progress, title: str) -> None:

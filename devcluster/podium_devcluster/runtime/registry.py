@@ -10,7 +10,7 @@ import json
 import time
 from pathlib import Path
 
-from podium_devcluster.artifacts import unpacked
+from podium_devcluster.artifacts import debian
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.runtime.network import netns_path
@@ -25,7 +25,7 @@ READY_SECONDS = 60.0
 
 def ensure(cache: Cache) -> Path:
     """Return the program, unpacked from Debian's package into the cache without an installation."""
-    (program,) = unpacked.ensure(cache, PACKAGE, (PROGRAM,))
+    (program,) = debian.unpack_programs(cache, PACKAGE, (PROGRAM,))
     return program
 
 

@@ -26,9 +26,8 @@ from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import UnschedulableQueue
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
-from podium_extender.verbs.binding_attempts import BindingAttempts
 from podium_extender.verbs.decisions import FilterDecision, NodeEvaluator, failed_node
-from podium_extender.verbs.node_selection import SCORED_NODES, NodeSelection, select_best
+from podium_extender.verbs.node_selection import SCORED_NODES, BindingAttempts, NodeSelection, select_best
 from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.request import NodeRequest, RequestParser
 from podium_extender.verbs.response_rows import ResponseRows
@@ -211,7 +210,7 @@ class Verbs:
 
     def _preempt(self, args: PreemptArgs) -> bytes:
         if self._node_cache.not_ready():
-            self._preempt_verb.back_off(args, self._node_cache.clock())
+            self._preempt_verb.add_to_backoff_queue(args, self._node_cache.clock())
         self._require_ready()
         return self._preempt_verb.answer(args).model_dump_json(by_alias=True).encode()
 

@@ -87,7 +87,7 @@ class PreemptVerb:
             self._metrics.preemptions.labels("PreemptionInProgress").inc()
             log.info("preemption for %s: %d trials on %s are ending for it", name, len(pending.victims), pending.node)
             if pending.node not in args.proposed:
-                self.back_off(args, now + RECHECK_SECONDS)
+                self.add_to_backoff_queue(args, now + RECHECK_SECONDS)
                 return PreemptResult()
             return _result(pending.node, pending.victims, pending.violations)
         chosen, refusals = choose(preemptor, self._proposals(_proposed(args), _sent(args)), now, self._stale_after)
@@ -97,7 +97,7 @@ class PreemptVerb:
             refusals, chosen = {chosen.node: limit}, None
         if chosen is None:
             self._report_refusals(name, refusals)
-            self.back_off(args, retry_at)
+            self.add_to_backoff_queue(args, retry_at)
             return PreemptResult()
         self._report_victims(name, args.pod.spec.priority, chosen)
         self.backoff_queue.remove((args.pod.metadata.namespace, args.pod.metadata.name))
@@ -118,7 +118,7 @@ class PreemptVerb:
         if self._events is not None:
             self._events.record_preemption(name, priority, chosen)
 
-    def back_off(self, args: PreemptArgs, retry_at: float | None) -> None:
+    def add_to_backoff_queue(self, args: PreemptArgs, retry_at: float | None) -> None:
         """Add the pod to the back-off queue; `retry_at` is when the response may change without an event."""
         meta, now = args.pod.metadata, self._node_cache.clock()
         with contextlib.suppress(InvalidPodError):

@@ -24,8 +24,6 @@ from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
 from podium_core.schema.search.settings import learns
 from podium_core.schema.trial import pod_name
-from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
-from podium_operator.act.final_report_wait import FinalReportWait
 from podium_operator.act.inherited_checkpoint import Inheritance, ParentLostError, inheritance, is_inheriting
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
 from podium_operator.act.pod_manifest import (
@@ -35,8 +33,9 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
+from podium_operator.act.pod_resources import ran_out_of_gpu_memory, smallest_whole_gpu
+from podium_operator.act.postponed_actions import FinalReportWait, PostponedError, RefusedAction, refused_again
 from podium_operator.act.requeue import INVALID, RequeueActuator
-from podium_operator.act.whole_gpu import ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.jobs.events import emit
 from podium_operator.log_fields import about_action
 from podium_operator.metrics import Metrics
@@ -147,9 +146,9 @@ class Actuator:
         """Return the trials whose requeue was refused in this reconcile, with the server's message."""
         return self._requeues.undeleted()
 
-    def backing_off(self) -> Collection[str]:
+    def in_backoff(self) -> Collection[str]:
         """Return the uids of pods that the API server recently did not delete: their requeue backs off."""
-        return self._requeues.backing_off()
+        return self._requeues.in_backoff()
 
     def refused_migrations(self) -> Mapping[TrialKey, str]:
         """Return the migrating trials whose new pod was just refused for good, with the server's message."""
@@ -159,7 +158,7 @@ class Actuator:
         """Return the migrating trials whose new pod was sent recently and not refused."""
         return self._sent.keys()
 
-    def _back_off(self, action: CreatePod, error: ApiError) -> None:
+    def _start_backoff(self, action: CreatePod, error: ApiError) -> None:
         text = f"The API server refuses the pod for now: {error.message}"
         self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
@@ -172,13 +171,13 @@ class Actuator:
         try:
             async with self._run_queue_slots if isinstance(action, WriteRunQueues) else self._slots:
                 end = await self._carry_out(cluster, action)
-        except BackOffError:
+        except PostponedError:
             return None
         except ApiError as error:
             self._metrics.failed.labels(kind).inc()
             log.warning("%s was not carried out: %s", action, error)
             if isinstance(action, CreatePod):
-                self._back_off(action, error)
+                self._start_backoff(action, error)
             return None
         except (ValueError, KeyError, ArithmeticError) as error:
             # validation accepted a spec that cannot be carried out: only this trial is affected
@@ -287,18 +286,19 @@ class Actuator:
         trial = cluster.trial_by_key[action.trial]
         job = cluster.job_by_key[job_key(trial)]
         before = self._refused.get(action.trial)
-        if before is not None and before.backs_off:
-            raise BackOffError
+        if before is not None and before.in_backoff:
+            raise PostponedError
         if action.attempt and not self._final_reports.may_continue(cluster, trial, time.monotonic()):
-            raise BackOffError
+            raise PostponedError
         migration = migration_of_attempt(cluster, trial, action.attempt)
         if migration is not None:
             if action.trial in self._sent or not accepts_trials(cluster, migration.target_node):
-                raise BackOffError  # a second pod could be refused because of the first one, for example by a quota
+                raise PostponedError  # a second pod could be refused because of the first one, for example by a quota
             self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in cluster.nodes}
-            memory_exceeded = ran_out_of_gpu_memory(trial, cluster.latest_pod.get(action.trial))
+            latest = cluster.latest_pod.get(action.trial)
+            memory_exceeded = ran_out_of_gpu_memory(trial, latest.facts if latest is not None else None)
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             origin = PodOrigin(nodes, alone, migration, self._inheritance(cluster, job, trial))
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))

@@ -3,7 +3,7 @@
 The user's template is kept, and these parts are added:
 
 - the gate, an init container in the trial's own image, and the GPU slots
-- memory for GPU memory that is moved off the GPUs
+- memory for GPU memory that is moved off the GPUs (`pod_resources`)
 - the environment and the values of placeholders
 - the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`, `inherited_checkpoint`)
 - labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
@@ -12,21 +12,29 @@ The user's template is kept, and these parts are added:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from podium_core.attempts.environment import environment, hide_gpus
 from podium_core.attempts.substitution import Substitution
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.job import HyperParamJob, JobSpec
+from podium_core.schema.job import HyperParamJob
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, metrics_config_of
-from podium_core.schema.quantity import to_bytes, to_thousandths
-from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
+from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_core.schema.template.pod_template import GATE_CONTAINER
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, Parent, pod_name
 from podium_operator.act import checkpoint_volume
 from podium_operator.act.inherited_checkpoint import Inheritance, copy_container
+from podium_operator.act.pod_resources import (
+    CUDA_CHECKPOINT,
+    WholeGpu,
+    add_memory,
+    add_slots,
+    declared_memory,
+    downsize_cpu,
+    moved_bytes,
+)
 
 Manifest = dict[str, Any]
 
@@ -53,14 +61,6 @@ class PodRules:
     resource: str
     priority_class: str | None = None
     image: str | None = None  # Podium's own, which copies the checkpoints of parents
-
-
-@dataclass(frozen=True, slots=True)
-class WholeGpu:
-    """Whole GPU. `memory`: bytes to declare; `products`: those with no more memory, empty if unknown."""
-
-    memory: int
-    products: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def make_pod(
     downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
-    memory = _declared(job, whole_gpu)
+    memory = declared_memory(job, whole_gpu)
     path = resume.path if resume else None
     variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
@@ -123,7 +123,7 @@ def make_pod(
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
-        _add_slots(main, rules.resource, spec.gpus.per_trial)
+        add_slots(main, rules.resource, spec.gpus.per_trial)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
         moved = 0 if whole_gpu else moved_bytes(spec)
         if moved:
@@ -155,21 +155,13 @@ def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migr
         metadata["annotations"][GPU_STATE_ANNOTATION] = migration.gpu_state
 
 
-def _declared(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:
-    """Return the bytes that the trial declares on each of its GPUs, or None."""
-    if whole_gpu is not None:
-        return whole_gpu.memory
-    memory = job.spec.gpus.memory
-    return None if memory is None else to_bytes(memory)
-
-
 def _metadata(
     job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, whole_gpu: WholeGpu | None
 ) -> Manifest:
     spec = job.spec
     config = metrics_config_of(job)
     annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: config.model_dump_json(by_alias=True)}
-    memory = _declared(job, whole_gpu)
+    memory = declared_memory(job, whole_gpu)
     if memory is not None:
         annotations[MEMORY_ANNOTATION] = str(memory)
     if whole_gpu is not None:
@@ -197,61 +189,6 @@ def _metadata(
     }
 
 
-CUDA_CHECKPOINT = "cuda-checkpoint"
-
-
-def moved_bytes(spec: JobSpec) -> int:
-    """Return the GPU memory (bytes) of one trial on all of its GPUs; 0 if it is never moved off them.
-
-    GPU memory that `cuda-checkpoint` moves becomes memory of the trial's processes. Without a higher limit the kernel
-    would kill them. Only a request from the beginning keeps other pods from using that memory while the trial runs.
-    """
-    if CUDA_CHECKPOINT not in spec.suspension.methods or spec.gpus.memory is None:
-        return 0
-    return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
-
-
-def add_memory(container: dict[str, Any], more: int) -> None:
-    """Add `more` bytes to the container's memory request and limit.
-
-    A missing limit stays missing; where only a limit is given, Kubernetes uses it as the request. Raises ValueError
-    for a value that cannot be parsed as a quantity.
-    """
-    resources = container.setdefault("resources", {})
-    requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
-    if "memory" in requests or "memory" not in limits:
-        requests["memory"] = str(to_bytes(str(requests.get("memory", 0))) + more)
-    if "memory" in limits:
-        limits["memory"] = str(to_bytes(str(limits["memory"])) + more)
-    resources["requests"] = requests
-    if limits:
-        resources["limits"] = limits
-
-
-def downsize_cpu(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Downsize the CPU requests. Return, by container, the millicpus that were taken from it.
-
-    The pod is created with almost no CPU request. So a node has room for one trial on each slot of its GPUs,
-    whatever CPUs the trials request. The agent raises the requests of the trial that holds the GPU (pods/resize).
-    """
-    taken: dict[str, int] = {}
-    for container in containers:
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        limit = limits.get("cpu")
-        wanted = requests.get("cpu", limit)
-        if wanted is None:
-            continue
-        thousandths = to_thousandths(str(wanted))
-        if limit is not None and to_thousandths(str(limit)) == thousandths:
-            # at its limit the pod could become Guaranteed, and a resize may not change the QoS class
-            thousandths -= 1
-        if thousandths > DOWNSIZED_MILLICPUS:
-            taken[container["name"]] = thousandths
-            container["resources"] = {**resources, "requests": {**requests, "cpu": f"{DOWNSIZED_MILLICPUS}m"}}
-    return taken
-
-
 def owner(kind: str, name: str, uid: str) -> Manifest:
     """Return an owner reference to an object of Podium."""
     return {
@@ -272,12 +209,6 @@ def _fill(container: Manifest, words: Substitution, variables: Mapping[str, str]
     named = {variable["name"] for variable in own}
     missing = [{"name": name, "value": value} for name, value in variables.items() if name not in named]
     container["env"] = own + missing
-
-
-def _add_slots(container: Manifest, resource: str, count: int) -> None:
-    resources = container.setdefault("resources", {})
-    for kind in ("requests", "limits"):
-        resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}
 
 
 def _gate(main: Manifest) -> Manifest:

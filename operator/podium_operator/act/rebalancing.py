@@ -71,11 +71,11 @@ class Rebalancer:
         cluster: ClusterState,
         observations: Mapping[TrialKey, Observation],
         actions: Iterable[Action],
-        backing_off: Collection[str] = (),
+        in_backoff: Collection[str] = (),
     ) -> tuple[Action, ...]:
         """Return the actions without moves to full nodes and moves planned before the last one was visible.
 
-        `backing_off`: uids of pods whose deletion backs off: capacity need not be checked for them.
+        `in_backoff`: uids of pods whose deletion backs off: capacity need not be checked for them.
         """
         kept: list[Action] = []
         self._admitted_at = {key: at for key, at in self._admitted_at.items() if at <= cluster.now < at + ECHO_SECONDS}
@@ -87,7 +87,7 @@ class Rebalancer:
             if admitted and action.trial not in admitted:
                 continue
             trial, observation = cluster.trial_by_key[action.trial], observations[action.trial]
-            if isinstance(action, Requeue) and observation.pod is not None and observation.pod.uid in backing_off:
+            if isinstance(action, Requeue) and observation.pod is not None and observation.pod.uid in in_backoff:
                 kept.append(action)
                 continue
             why = None if action.target == observation.node else await self._why_rejected(cluster, trial, action.target)

@@ -10,8 +10,8 @@ from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
 from podium_core.domain.snapshot import TrialKey
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK
-from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
+from podium_operator.act.postponed_actions import PostponedError, RefusedAction, refused_again
 from podium_operator.jobs.events import emit
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.pod_state import PodState, parse_pod
@@ -26,7 +26,7 @@ class RequeueActuator:
         self._api = api
         self._manager = manager
         self._refused: dict[str, RefusedAction] = {}  # by uid: pods whose deletion was refused
-        self._backing_off: frozenset[str] = frozenset()  # as `backing_off` returned last
+        self._in_backoff: frozenset[str] = frozenset()  # as `in_backoff` returned last
         self._undeleted: dict[TrialKey, str] = {}
 
     def start(self, cluster: ClusterState) -> None:
@@ -40,13 +40,13 @@ class RequeueActuator:
         """Return the trials whose requeue was refused in this reconcile, with the server's message."""
         return self._undeleted
 
-    def backing_off(self) -> Collection[str]:
+    def in_backoff(self) -> Collection[str]:
         """Return the uids of pods that the API server recently did not delete.
 
         They are not deleted in this reconcile, even if their pause ends before it does.
         """
-        self._backing_off = frozenset(uid for uid, refused in self._refused.items() if refused.backs_off)
-        return self._backing_off
+        self._in_backoff = frozenset(uid for uid, refused in self._refused.items() if refused.in_backoff)
+        return self._in_backoff
 
     async def carry_out(self, cluster: ClusterState, action: Requeue) -> None:
         """Delete the pod of the trial.
@@ -58,9 +58,10 @@ class RequeueActuator:
         if pod is None or pod.facts.deleting:
             return
         before = self._refused.get(pod.uid)
-        if before is not None and (before.backs_off or pod.uid in self._backing_off):
+        if before is not None and (before.in_backoff or pod.uid in self._in_backoff):
             self._undeleted[action.trial] = before.message
-            raise BackOffError  # writing and reverting the reason below would wake the next reconcile at once, forever
+            # writing and reverting the reason below would wake the next reconcile at once, forever
+            raise PostponedError
         try:
             await self._write_reason(pod, action.reason)
         except ApiError as error:

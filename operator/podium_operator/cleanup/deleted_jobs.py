@@ -1,8 +1,8 @@
-"""Clean up a deleted job that has checkpoint folders: delete its trials at once and its folders in the background.
+"""Delete finished jobs after `ttlSecondsAfterFinished`, and clean up deleted jobs that have checkpoint folders.
 
-The reconciler starts it; each job is a task of its own, so nothing waits for it. The deletion does not wait for
-checkpoints: pods get one second. The finalizer is removed after a minute at the latest, and an Event reports what
-remains.
+The trials of a deleted job are deleted at once, and its folders in the background. The reconciler starts the clean-up;
+each job is a task of its own, so nothing waits for it. The deletion does not wait for checkpoints: pods get one second.
+The finalizer is removed after a minute at the latest, and an Event reports what remains.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from podium_core.schema.checkpointing import checkpoint_scope
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
-from podium_operator.cleanup.finished_jobs import delete_expired
 from podium_operator.cleanup.removal import Removal
 from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
 from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key
 from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.snapshot import is_finished
 from podium_operator.observe.trial_state import TrialState
 
 TIMEOUT_SECONDS = 60.0  # seconds for the complete clean-up
@@ -36,6 +36,7 @@ PODS_TIMEOUT_SECONDS = 20.0  # of these, for the trials' pods: a pod on a dead n
 POLL_SECONDS = 0.5
 LONGEST_PAUSE = 30.0  # between two tries to remove the finalizer
 PARALLEL_CALLS = 16
+MAX_DELETIONS = 16  # of finished jobs, in one reconcile
 log = logging.getLogger(__name__)
 
 
@@ -201,3 +202,26 @@ def _nodes(cluster: ClusterState, job: HyperParamJob) -> tuple[str | None, ...]:
         }
     # an operator that starts after the trials are gone knows none of the nodes: then all nodes are cleaned
     return tuple(sorted(nodes or {node.metadata.name for node in cluster.nodes}))
+
+
+def expired(jobs: Iterable[HyperParamJob], now: float) -> list[HyperParamJob]:
+    """Return the finished jobs whose `ttlSecondsAfterFinished` is over at `now`, in seconds since 1970."""
+    return [job for job in jobs if _is_expired(job, now)]
+
+
+def _is_expired(job: HyperParamJob, now: float) -> bool:
+    ttl, finished = job.spec.ttl_seconds_after_finished, job.status.finished_at
+    if ttl is None or finished is None or job.metadata.deletion_timestamp is not None or not is_finished(job):
+        return False
+    return now - finished.timestamp() >= ttl
+
+
+async def delete_expired(api: Api, cluster: ClusterState) -> None:
+    """Delete expired jobs, a few in each reconcile; a refused deletion is tried again in the next one."""
+    for job in expired(cluster.jobs, cluster.now)[:MAX_DELETIONS]:
+        meta = job.metadata
+        try:
+            await api.delete(JOBS, meta.name, meta.namespace, uid=meta.uid)
+            log.info("job %s/%s was deleted: its ttlSecondsAfterFinished is over", meta.namespace, meta.name)
+        except ApiError as error:
+            log.warning("job %s/%s was not deleted: %s", meta.namespace, meta.name, error)

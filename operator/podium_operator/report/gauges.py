@@ -1,4 +1,6 @@
-"""Set the gauges that show the cluster as the last reconcile observed it. `status_writer` does so after each one.
+"""Metrics of the cluster as the last reconcile observed it: gauges, and counters of lost work.
+
+`status_writer` sets them after each reconcile.
 
 A job has metrics of its own while it has not ended, and for some minutes afterwards, so that its last values are
 scraped. `MAX_JOBS` limits their number: a namespace can hold thousands of jobs.
@@ -8,16 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.planning.gpu_reservations import Pool
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import ENDED
-from podium_operator.act.back_off import exceeds_quota
+from podium_operator.act.postponed_actions import exceeds_quota
 from podium_operator.metrics import JobGauges, Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import Observation
+from podium_operator.observe.trial_state import TrialState
 
 MAX_JOBS = 200
 LINGER_SECONDS = 300.0  # after the end of a job: several scrapes, also at an interval of a minute
@@ -83,3 +87,30 @@ def _export_jobs(gauges: JobGauges, jobs: tuple[HyperParamJob, ...]) -> None:
         if status.eta is not None:
             gauges.end.labels(*labels).set(status.eta.timestamp())
     gauges.shown.set(len(jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    count: int
+    gpu_seconds: float
+
+
+class LostWorkCounter:
+    """Counters of lost work. What was lost before this operator started is not counted again."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._before: dict[str, _Totals] = {}  # by the uid of the trial
+
+    def count(self, trials: Iterable[TrialState]) -> None:
+        """Add what the trials lost since the last call."""
+        totals: dict[str, _Totals] = {}
+        for trial in trials:
+            lost = trial.status.lost_work
+            now = totals[trial.metadata.uid] = _Totals(lost.count, lost.gpu_seconds)
+            before = self._before.get(trial.metadata.uid, now)
+            namespace = trial.metadata.namespace
+            # a counter that appears with its first loss has no increase, so no alert would notice that loss
+            self._metrics.lost_work.labels(namespace).inc(max(0, now.count - before.count))
+            self._metrics.lost_gpu_seconds.labels(namespace).inc(max(0.0, now.gpu_seconds - before.gpu_seconds))
+        self._before = totals

@@ -28,7 +28,6 @@ from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.report import gauges
 from podium_operator.report.job_status import JobReport, job_status
-from podium_operator.report.lost_work_counter import LostWorkCounter
 from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.reservations.condition import ReservationCondition
 
@@ -83,7 +82,7 @@ class StatusWriter:
         self._metrics = metrics
         self._written: dict[str, tuple[float, Manifest]] = {}
         self._event_recorder = EventRecorder(api)
-        self._lost_work = LostWorkCounter(metrics)
+        self._lost_work = gauges.LostWorkCounter(metrics)
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def write(

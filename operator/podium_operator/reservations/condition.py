@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.planning.gpu_reservations import Demand, Reservation
-from podium_operator.act.back_off import exceeds_quota
+from podium_operator.act.postponed_actions import exceeds_quota
 
 
 @dataclass(frozen=True, slots=True)

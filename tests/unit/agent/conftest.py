@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # `faulty_server`
 
 from agent_builders import TrialServer
 from agent_node import Node

@@ -10,7 +10,7 @@ import pytest
 
 from podium_core.conversion.convert import Converted, convert
 from podium_core.conversion.given import Given
-from podium_core.conversion.katib.named_groups import named_groups
+from podium_core.conversion.katib.metrics import named_groups
 from podium_core.schema.manifests import read_manifests
 
 (RANDOM,) = read_manifests([Path(__file__).parent / "katib" / "random.yaml"])

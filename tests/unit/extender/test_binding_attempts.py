@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podium_extender.verbs.binding_attempts import FORGET_SECONDS, MAX_ATTEMPTS, MAX_PODS, BindingAttempts
+from podium_extender.verbs.node_selection import FORGET_SECONDS, MAX_ATTEMPTS, MAX_PODS, BindingAttempts
 
 NAMES = ("a", "b", "c")
 

@@ -16,7 +16,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
-from podium_operator.act import actuator, back_off
+from podium_operator.act import actuator, postponed_actions
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Rebalancer
@@ -114,7 +114,7 @@ class Operator:
 
     @contextmanager
     def _with_clock(self) -> Iterator[None]:
-        modules: tuple[Any, ...] = (watch_caches, actuator, back_off)
+        modules: tuple[Any, ...] = (watch_caches, actuator, postponed_actions)
         before, server_time = [module.time for module in modules], clock.now
         for module in modules:
             module.time = self._clock

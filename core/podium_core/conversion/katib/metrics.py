@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from podium_core.conversion.fields import Fields, Manifest, shown
 from podium_core.conversion.given import Given, metrics_of
-from podium_core.conversion.katib.named_groups import named_groups
+from podium_core.logs.filters import parentheses
 from podium_core.schema.job import MAX_ADDITIONAL_METRICS
 
 DEFAULT_FILE = "/var/log/katib/metrics.log"
@@ -126,3 +127,27 @@ def _filter(place: Fields, form: str) -> str | None:
         text = f"{shown(pattern)} needs a group for the name and one for the value, and at most 512 characters"
         source.report.refuse(path, f"{text}: correct it")
     return named
+
+
+def named_groups(pattern: str) -> str | None:
+    """Return the expression with its first two groups named `name` and `value`; None if it has fewer."""
+    starts = list(_groups(pattern))
+    if len(starts) < 2:
+        return None
+    made, end = "", 0
+    for (start, length), name in zip(starts, ("name", "value"), strict=False):
+        made += f"{pattern[end:start]}(?P<{name}>"
+        end = start + length
+    return made + pattern[end:]
+
+
+def _groups(pattern: str) -> Iterator[tuple[int, int]]:
+    """Yield where each capturing group opens, and the length of its opening: `(`, or `(?P<x>`."""
+    for at in parentheses(pattern):
+        rest = pattern[at + 1 :]
+        if pattern[at] == ")":
+            continue
+        if not rest.startswith("?"):
+            yield at, 1
+        elif rest.startswith(("?P<", "?<")) and ">" in rest:
+            yield at, rest.index(">") + 2

@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from podium_agent.deviceplugin.plugin import CHANNEL_OPTIONS, MAX_CALLS, MAX_CONNECTIONS, make_server
+from podium_agent.deviceplugin.plugin import MAX_CALLS, MAX_CONNECTIONS, make_server
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.servicer import SlotService
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
+from podium_agent.observe.pod_resources import CHANNEL_OPTIONS
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.settings import AgentSettings
 

@@ -19,8 +19,8 @@ from agent_writing import Writing, end, started
 from descriptors import no_descriptors
 from nvml_stub import NvmlStub
 
-from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.metrics import Metrics
+from podium_agent.node_setup import fill_trial_folder
 from podium_agent.observe.cgroups import find_remaining_containers
 from podium_agent.observe.gpu_notes import GpuNote, GpuNotes
 from podium_agent.observe.logs.tail import Position, Tail
@@ -158,13 +158,13 @@ def test_a_full_disk_is_counted_and_logged_once(tmp_path: Path, caplog: pytest.L
 def test_an_agent_starts_on_a_full_disk(tmp_path: Path) -> None:
     helper, folder = tmp_path / "helper", tmp_path / "trial"
     helper.write_bytes(b"program")
-    install(folder, helper)
+    fill_trial_folder(folder, helper)
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         path.with_name(f".{path.name}.new").symlink_to("/dev/full")
-    install(folder, helper)
+    fill_trial_folder(folder, helper)
     helper.write_bytes(b"newer program")
     with pytest.raises(OSError, match="No space left"):
-        install(folder, helper)
+        fill_trial_folder(folder, helper)
     assert (folder / "podium-gate").read_bytes() == b"program"
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.line_times import TOLERANCE, bounded
+from podium_agent.observe.logs.cri import TOLERANCE, LogLine, bounded_times
 
 TIMES = st.floats(0.0, 4e9)
 
@@ -20,18 +19,19 @@ def lines(times: list[float]) -> list[LogLine]:
 def test_times_never_decrease_and_are_never_in_the_future(
     times: list[float], previous: float, now: float, ahead: float
 ) -> None:
-    answer = [line.time for line in bounded(lines(times), previous, now, ahead)]
+    answer = [line.time for line in bounded_times(lines(times), previous, now, ahead)]
     assert answer == sorted(answer)
     assert all(min(previous, now) <= time <= now for time in answer)
-    assert [line.text for line in bounded(lines(times), previous, now, ahead)] == [line.text for line in lines(times)]
+    made = bounded_times(lines(times), previous, now, ahead)
+    assert [line.text for line in made] == [line.text for line in lines(times)]
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 60.0, 3600.0])
 def test_a_clock_that_differs_is_corrected(ahead: float) -> None:
     written = lines([100.0 + ahead, 101.5 + ahead])
-    assert [line.time for line in bounded(written, 99.0, 102.0, ahead)] == [100.0, 101.5]
+    assert [line.time for line in bounded_times(written, 99.0, 102.0, ahead)] == [100.0, 101.5]
 
 
 def test_exact_times_are_kept_where_the_clocks_agree() -> None:
     written = lines([100.123456, 100.2])
-    assert list(bounded(written, 99.0, 102.0, 0.9 * TOLERANCE)) == written
+    assert list(bounded_times(written, 99.0, 102.0, 0.9 * TOLERANCE)) == written

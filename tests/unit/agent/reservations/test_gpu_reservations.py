@@ -14,7 +14,7 @@ import pytest
 from agent_builders import Machine, key, pod
 
 import podium_agent.reservations.controller
-from podium_agent.deviceplugin.reserved import ReservedSlotService
+from podium_agent.deviceplugin.servicer import ReservedSlotService
 from podium_agent.deviceplugin.slots import AllocationRefusedError
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName

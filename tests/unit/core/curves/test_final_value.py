@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podium_core.curves.final_value import MIN_COMPLETED, upper_bounds
+from podium_core.curves.final_value import MIN_COMPLETED, predictions, upper_bounds
 from podium_core.curves.multiples import (
     DOUBLINGS_LEFT,
     LEVELS,
@@ -17,7 +17,6 @@ from podium_core.curves.multiples import (
 )
 from podium_core.domain.phase import TrialPhase as P
 from podium_core.domain.snapshot import TrialView
-from podium_core.planning.prediction import predictions
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEPS = 64

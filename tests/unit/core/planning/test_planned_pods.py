@@ -201,7 +201,7 @@ def test_a_cpu_only_job_needs_no_gpu() -> None:
     assert orders(made) == {}
 
 
-def test_back_off_then_the_next_attempt_before_new_trials() -> None:
+def test_backoff_then_the_next_attempt_before_new_trials() -> None:
     requeued = make_trial(3, phase=P.REQUEUED, attempt=1, failures=1, retry_at=1005.0)
     snapshot = make_snapshot(jobs=[make_job()], trials=[requeued, make_trial(0)], gpus=[make_gpu(slots=1)])
     early = sound(snapshot)

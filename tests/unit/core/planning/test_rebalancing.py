@@ -203,8 +203,8 @@ def test_no_trial_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> N
 
 def test_no_trial_moves_to_a_node_with_an_overdue_pod() -> None:
     snapshot, other = crowd(), make_job("other", max_trials=1)
-    backs_off = make_trial(0, job="other", phase=P.REQUEUED, pod=None, node="node-b", retry_at=2000.0)
-    there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, backs_off))
+    in_backoff = make_trial(0, job="other", phase=P.REQUEUED, pod=None, node="node-b", retry_at=2000.0)
+    there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, in_backoff))
     assert moves(plan(there)) == GOES
 
 

@@ -15,8 +15,8 @@ from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.final_report_wait import FinalReportWait
 from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.postponed_actions import FinalReportWait
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
@@ -152,7 +152,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
 
 def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write to a pod wakes the next reconcile: without a pause it would be deleted twenty times a second."""
-    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.postponed_actions.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
     cluster, requeue = make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")

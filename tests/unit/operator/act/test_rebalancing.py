@@ -200,7 +200,7 @@ def test_a_move_that_the_api_server_refuses_is_not_counted(refusal: ApiError | N
         assert len(one.moves_to_store(cluster, actuator.undeleted())) == moves
 
 
-def test_a_pod_whose_deletion_backs_off_is_not_checked_but_still_requeued() -> None:
+def test_a_pod_whose_deletion_is_in_backoff_is_not_checked_but_still_requeued() -> None:
     cluster, server = suspended(), FakeServer(CAPACITY)
     one, kept = rebalancer(server), {cluster.pods[0].uid}
     assert asyncio.run(one.admit(cluster, observe(cluster), [move(cluster)], kept)) == (move(cluster),)

@@ -125,26 +125,26 @@ def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, und
 
 
 @pytest.mark.parametrize("verb", ["delete", "patch"])
-def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
+def test_a_refused_requeue_has_a_backoff_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr("podium_operator.act.postponed_actions.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"), refuses=verb)
     actuator, metrics, cluster = requeue(api, reconciles=3)
     assert api.calls.count(verb) == 1
     assert list(actuator.undeleted().values()) == ["a webhook refuses it"], "it is reported all the same"
-    assert actuator.backing_off() == {cluster.pods[0].uid}
+    assert actuator.in_backoff() == {cluster.pods[0].uid}
     counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
     assert counted == [None, 1]
 
 
 def test_a_pause_that_ends_within_a_reconcile_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rebalancer knew that it backs off, so it did not check capacity and stored no move."""
-    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.postponed_actions.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"))
     actuator, _, cluster = requeue(api)
     go = Requeue(trial_key(cluster.trials[0]), "Rebalancing", "The GPUs are balanced.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
-        backing_off = actuator.backing_off()
-        assert backing_off == (set() if ends else {cluster.pods[0].uid})
-        monkeypatch.setattr("podium_operator.act.back_off.RefusedAction.backs_off", False)
+        in_backoff = actuator.in_backoff()
+        assert in_backoff == (set() if ends else {cluster.pods[0].uid})
+        monkeypatch.setattr("podium_operator.act.postponed_actions.RefusedAction.in_backoff", False)
         asyncio.run(actuator.write_run_queues(cluster, [go]))
         assert api.calls.count("delete") == calls

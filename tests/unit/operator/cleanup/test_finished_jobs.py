@@ -9,7 +9,7 @@ import pytest
 from operator_builders import NOW, make_cluster_state, make_job, moment
 
 from podium_cluster.client import ApiError
-from podium_operator.cleanup.finished_jobs import MAX_DELETIONS, delete_expired, expired
+from podium_operator.cleanup.deleted_jobs import MAX_DELETIONS, delete_expired, expired
 
 ENDED = {"phase": "Succeeded", "finishedAt": moment(-60), "observedGeneration": 1}
 

@@ -77,7 +77,7 @@ def test_a_failure_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
-def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
+def test_backoff_follows_from_the_stored_objects(failures: int) -> None:
     """No memory is needed: the ended pod has the time of its end, the status the number of failures."""
     observation = observe_one({"phase": "Requeued", "failures": failures}, FAILED)
     assert observation.retry_at == NOW - 1 + retry_delay(failures)
@@ -219,7 +219,7 @@ REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
 
 
 @pytest.mark.parametrize(("dead", "delay"), [(1, None), (2, 1), (3, 2), (5, 4)])
-def test_consecutive_refusals_by_the_cluster_back_off(dead: int, delay: int | None) -> None:
+def test_consecutive_refusals_by_the_cluster_lead_to_a_backoff(dead: int, delay: int | None) -> None:
     last = dead - 1
     trial = make_trial(phase="Requeued", attempt=last, pod=f"sweep-0-{last}")
     pods = [make_pod(attempt=n, created=float(n - last), **REFUSED) for n in range(dead)]
@@ -235,7 +235,7 @@ def test_a_pod_that_ran_resets_the_consecutive_refusals() -> None:
     assert observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
 
 
-def test_consecutive_disruptions_without_a_step_back_off() -> None:
+def test_consecutive_disruptions_without_a_step_lead_to_a_backoff() -> None:
     """Another scheduler preempts for a pod of its own; a pod that Podium creates is preempted again and again."""
     delays, before = [], None
     for attempt in range(5):

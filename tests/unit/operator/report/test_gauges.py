@@ -11,7 +11,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.planning.gpu_reservations import Pool
 from podium_operator.metrics import Metrics
 from podium_operator.report import gauges
-from podium_operator.report.lost_work_counter import LostWorkCounter
+from podium_operator.report.gauges import LostWorkCounter
 
 QUOTA = 'pods "a" is forbidden: exceeded quota: few, requested: pods=1, used: pods=0, limited: pods=0'
 

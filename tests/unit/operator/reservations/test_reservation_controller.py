@@ -89,7 +89,7 @@ def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> Non
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
 
 
-def test_requests_that_a_quota_refuses_back_off() -> None:
+def test_requests_that_a_quota_refuses_have_a_backoff() -> None:
     controller = Controller()
     controller.wire.refusal = QUOTA
     said = controller.reconciler(TWO, reservation_node())
@@ -113,7 +113,7 @@ def test_a_refusal_causes_no_wake_up_without_demand() -> None:
     assert (said and said.reason, controller.wake) == ("NoDemand", None)
 
 
-def test_requests_after_preemptions_back_off_until_a_step_was_done() -> None:
+def test_requests_after_preemptions_have_a_backoff_until_a_step_was_done() -> None:
     controller, node = Controller(), reservation_node()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])

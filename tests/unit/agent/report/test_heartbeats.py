@@ -1,4 +1,4 @@
-"""The heartbeat over a faulty transport, on virtual time: a component that is reached now and then is not given up."""
+"""The heartbeat over a faulty transport, on virtual time: an agent that is reached now and then is not given up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from faulty_server import Response
 from kubernetes.aio.client import Configuration
 from virtual_time import run
 
+from podium_agent.report.node_reporter import send_heartbeats
 from podium_cluster.client import Api
-from podium_cluster.heartbeat import send_heartbeats
 from podium_core.domain.observe import AGENT_STALE_SECONDS
 
 DAY = 86_400.0
@@ -53,9 +53,7 @@ def heartbeats(fails: Callable[[], bool], seconds: float) -> Leases:
 
     async def scene() -> None:
         api = Api(cast(Any, leases), 10.0)
-        beat = asyncio.ensure_future(
-            send_heartbeats(api, name="a", namespace="n", holder="a", seconds=10, manager="podium-agent")
-        )
+        beat = asyncio.ensure_future(send_heartbeats(api, node="a", namespace="n", seconds=10))
         await asyncio.sleep(seconds)
         assert not beat.done()
         beat.cancel()

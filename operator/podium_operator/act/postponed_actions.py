@@ -1,14 +1,57 @@
-"""Wait between two attempts of a trial: the agent still has to report how far the earlier one came."""
+"""Actions that are postponed to a later reconcile: after a refusal of the API server, or until a final report.
+
+A refused action is tried again after a growing pause. The next attempt of a trial waits until the agent has reported
+how far the attempt before came.
+"""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
+from podium_core.domain.backoff import backoff_pause
 from podium_core.domain.observe import FINAL_REPORT_SECONDS
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.trial_state import TrialState
 
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+
+
+class PostponedError(Exception):
+    """An action is not tried in this reconcile: it counts neither as carried out nor as refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAction:
+    """Action that the API server refused (a quota, Pod Security, a webhook) `failures` times in sequence.
+
+    One operator acts at a time, in reconciles: its pauses need no jitter.
+    """
+
+    message: str
+    failures: int
+    retry_at: float
+
+    @property
+    def in_backoff(self) -> bool:
+        """Whether the pause has not ended."""
+        return time.monotonic() < self.retry_at
+
+
+def refused_again(before: RefusedAction | None, message: str) -> RefusedAction:
+    """Return the refusal after `before`, which backs off twice as long."""
+    failures = 1 if before is None else before.failures + 1
+    return RefusedAction(message, failures, time.monotonic() + backoff_pause(failures, FIRST_PAUSE, LONGEST_PAUSE))
+
+
+def exceeds_quota(message: str) -> bool:
+    """Return True if the API server refused an object because of a ResourceQuota, by its message."""
+    return "exceeded quota" in message
+
 
 class FinalReportWait:
-    """Delay of a new attempt until the agent has written its final report of the attempt before.
+    """Wait of a new attempt until the agent has written its final report of the attempt before.
 
     That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from.
     A deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps

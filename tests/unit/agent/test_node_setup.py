@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.deviceplugin.trial_folder import install
+from podium_agent.node_setup import NodeLock, fill_trial_folder
 from podium_agent.settings import AgentSettings
-from podium_agent.single_instance import NodeLock
 
 
 def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) -> None:
     source, folder = tmp_path / "helper", tmp_path / "trial"
     for content in (b"program", b"newer program"):
         source.write_bytes(content)
-        install(folder, source)
+        fill_trial_folder(folder, source)
         assert (folder / "podium-gate").read_bytes() == content
     modes = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in folder.rglob("*")}
     assert modes == {
@@ -31,13 +30,13 @@ def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) ->
         "python/podium/trial.py": 0o644,
     }
     with pytest.raises(FileNotFoundError, match="PODIUM_HELPER"):
-        install(folder, tmp_path / "none")
+        fill_trial_folder(folder, tmp_path / "none")
 
 
 def test_a_script_imports_the_helper_from_the_trial_folder(tmp_path: Path) -> None:
     """As a trial's image does it: nothing of Podium installed, the standard library only."""
     (tmp_path / "helper").write_bytes(b"program")
-    install(tmp_path / "trial", tmp_path / "helper")
+    fill_trial_folder(tmp_path / "trial", tmp_path / "helper")
     script = "import podium.trial as t; print(t.__file__, t.params({'lr': 0.1}))"
     environment = {"PYTHONPATH": str(tmp_path / "trial/python"), "PODIUM_PARAMS": '{"lr": 0.5}'}
     python = [sys.executable, "-S", "-c", script]
@@ -74,7 +73,7 @@ def test_a_second_agent_waits_and_reports_it(tmp_path: Path) -> None:
 
 def test_a_killed_agent_leaves_no_lock_behind(tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys; from pathlib import Path; from podium_agent.single_instance import NodeLock\n"
+        "import asyncio, sys; from pathlib import Path; from podium_agent.node_setup import NodeLock\n"
         "async def main():\n"
         "    async with NodeLock(Path(sys.argv[1])).held():\n"
         "        print('held', flush=True); await asyncio.sleep(60)\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 _MOST_DOUBLINGS = 64  # 2.0 ** failures would overflow
 
 
-def back_off_pause(failures: int, first: float, longest: float) -> float:
+def backoff_pause(failures: int, first: float, longest: float) -> float:
     """Return the pause after `failures` attempts: `first`, then twice the pause before, at most `longest`.
 
     It is always the same for the same arguments, so plans and simulations can be repeated. Callers that could act in

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from podium_agent.observe.cgroups import Peer
-from podium_agent.schedule import gate, gate_limits, gate_peer
+from podium_agent.schedule import gate, gate_peer, trial_socket
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.gate_limits import BURST, MAX_PER_POD, GateLimits
 from podium_agent.schedule.gate_peer import identify
+from podium_agent.schedule.trial_socket import BURST, MAX_PER_POD, ConnectionLimits
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 CGROUP = f"0::/kubepods/pod{POD}/{'ab' * 32}\n"
@@ -127,8 +127,8 @@ def test_a_hello_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 
 def test_limits_of_one_pod_do_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_limits, "MAX_CONNECTIONS", 6)
-    limits: GateLimits[int] = GateLimits(lambda: 0.0)
+    monkeypatch.setattr(trial_socket, "MAX_CONNECTIONS", 6)
+    limits: ConnectionLimits[int] = ConnectionLimits(lambda: 0.0)
     answers = [limits.admit("a", number) for number in range(20)]
     assert [accepted for accepted, _ in answers] == [True] * BURST + [False] * (20 - BURST)
     assert [oldest for _, oldest in answers[:BURST]] == [None] * MAX_PER_POD + list(range(BURST - MAX_PER_POD))
