@@ -9,7 +9,8 @@ The metrics are defined in docs/benchmarks/policies.md. Other modes, each instea
 - `--cross-validate` tunes the envelope (`--seeds` samples a task) on all tasks but one, and measures it on that one
   (`--held-out-seeds`) beside the rivals among `--policies`, for each task (NAME-cross-validation.md). `--folds 5` holds
   a fifth of the tasks out at a time, which takes half as long.
-- `--until-best` compares the envelope with fifo alone, each replay ended at the best trial (NAME-until-best.md).
+- `--until-best` compares the envelope, with and without similar configurations, with fifo alone. Each replay ends at
+  the best trial (NAME-until-best.md).
 
 Writes NAME.md and NAME-Ngpus.png into `--out` after each part; NAME is `--name`, by default bench-hpo. The last line is
 RESULT {json}.

@@ -1,4 +1,7 @@
-"""Envelope policies as benchmarks need them: ended at the best trial, or with widths fitted on other tasks."""
+"""Envelope policies as benchmarks need them.
+
+They end at the best trial, have widths fitted on other tasks, or do not use similar configurations.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from benchmarks.hpo.runs import Entrant
 from podium_core.curves import multiples
 from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium_core.policies import envelope
 from podium_core.policies.base import Policy, Ranked
 from podium_core.policies.envelope import Envelope
 from podium_core.policies.fifo import Fifo
@@ -82,3 +88,24 @@ class Refitted(Wrapped):
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         with reading(self.interval_widths):
             return self.inner.rank(job, trials, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutSimilarConfigurations(Wrapped):
+    """The envelope in which all unstarted trials are worth the same, whatever their parameters."""
+
+    inner: Envelope
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
+        with _every_configuration_alike():
+            return self.inner.rank(job, trials, snapshot)
+
+
+@contextmanager
+def _every_configuration_alike() -> Iterator[None]:
+    shipped = envelope.relative_value
+    envelope.relative_value = lambda _curves, new, *_others: np.ones(int(np.count_nonzero(new)))
+    try:
+        yield
+    finally:
+        envelope.relative_value = shipped

@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 BASES = ("round_robin", "slaq")  # rivals that the others are also compared with
+OTHER_METRICS = ("time_to_near_best", "gpu_seconds_to_best")  # without intervals
 # GPU seconds until the best trial has completed, by use
 USES: Mapping[str, Callable[[Uses], float]] = {
     "trained": lambda u: u.best + u.completed + u.unfinished,
@@ -75,16 +76,14 @@ def rounded(figures: Measured) -> dict[str, dict[str, dict[str, float]]]:
 
 def _figures(runs: RunsByEntrant, name: str) -> dict[str, float]:
     figures: dict[str, float] = {}
-    for metric in ("time_to_target", "time_to_near_best", "time_to_best", "mean_regret", "gpu_seconds_to_best"):
-        value = ratio(runs, name, "fifo", metric)
-        if value is not None:
-            mean_and_worst = {metric: value.mean, f"{metric}_worst": value.worst}
-            figures |= ratio_figures(metric, value) if metric in MAIN_METRICS else mean_and_worst
-    for base in BASES:
-        for metric in MAIN_METRICS:
-            value = ratio(runs, name, base, metric) if base in runs else None
-            if value is not None:
-                figures |= ratio_figures(f"{metric}_vs_{base}", value)
+    for base, end in (("fifo", ""), *((base, f"_vs_{base}") for base in BASES if base in runs)):
+        for metric in (*MAIN_METRICS, *OTHER_METRICS):
+            value = ratio(runs, name, base, metric)
+            if value is None:
+                continue
+            key = f"{metric}{end}"
+            mean_and_worst = {key: value.mean, f"{key}_worst": value.worst}
+            figures |= ratio_figures(key, value) if metric in MAIN_METRICS else mean_and_worst
     tasks = by_task(metric_ratios(runs, name, "fifo", "time_to_target"))
     if tasks:
         figures["time_to_target_worst_task"] = min(tasks.values())

@@ -17,7 +17,8 @@ QUIET = 0.05  # share of the cores' time that other programs may use during a me
 
 def write(path: Path, sections: dict[str, Section]) -> str:
     """Write the page, the bars first; return the RESULT line over all parts that have a section."""
-    head = ["# bench-realtime", "", *bars({name: sections[name].result for name in PARTS if name in sections}), ""]
+    table = bars({name: sections[name].result for name in PARTS if name in sections})
+    head = ["# bench-realtime", "", "`make bench-realtime`; each part names its own command.", "", *table, ""]
     return result_sections.write(path, [*head, "![figures](bench-realtime.png)", ""], sections, PARTS)
 
 

@@ -27,6 +27,10 @@ class LazyGroup(TyperGroup):
         _name_program(self, info_name)
         return super().make_context(info_name, args, parent, **extra)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the program itself."""
+        return _without_types(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that the arguments name, with all of its options."""
         name, listed, rest = super().resolve_command(ctx, args)
@@ -34,6 +38,7 @@ class LazyGroup(TyperGroup):
             return name, listed, rest
         command = load(name)
         _name_program(command, ctx.find_root().info_name)
+        _hide_types(command)
         return name, command, rest
 
     def invoke(self, ctx: Any) -> None:
@@ -71,6 +76,22 @@ def _name_program(command: Any, program: str | None) -> None:
             _name_program(inner, program)
         elif getattr(inner, "help", None):
             inner.help = _CALL.sub(f"{program} ", inner.help)
+
+
+def _hide_types(command: Any) -> None:
+    """Keep Python's type names (`<str>`, `<list[Path]>`) out of the help of a command and its subcommands."""
+    get_params = command.get_params
+    command.get_params = lambda ctx: _without_types(get_params(ctx))
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types(inner)
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """Make the help show the placeholder of each option (`FILE`) and nothing beside arguments and flags."""
+    for param in params:
+        placeholder = param.metavar if param.param_type_name == "option" else None
+        param.display_type_rich = lambda ctx, placeholder=placeholder: placeholder
+    return params
 
 
 def _suggest_option(error: Any) -> None:

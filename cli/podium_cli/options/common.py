@@ -18,6 +18,7 @@ Namespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
+        metavar="NAME",
         help="Namespace of the objects.",
         show_default="that of the context, then of this pod",
         rich_help_panel=CLUSTER,
