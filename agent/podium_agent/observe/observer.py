@@ -82,10 +82,10 @@ class Observer:
         for uid, pod in present.items():
             record = self._records.setdefault(uid, PodRecord(pod, since=now))
             record.pod = pod
-            if pod.gpu_state_trouble and not record.gpu_state_noted:
+            if pod.migration.gpu_state_trouble and not record.gpu_state_noted:
                 record.gpu_state_noted = True
                 with about_pod(pod, record.gpus):
-                    log.error("%s counts as a pod that started here: %s", pod.name, pod.gpu_state_trouble)
+                    log.error("%s counts as a pod that started here: %s", pod.name, pod.migration.gpu_state_trouble)
         if not self._adopted:
             self._adopted = True
             self._before = frozenset(present) | self._hints.keys()
@@ -93,7 +93,7 @@ class Observer:
                 self._records[uid] = orphan(uid, self._hints[uid])
         for uid, record in self._records.items():
             record.absent = uid not in present
-            if not (record.absent or record.pod.ended):
+            if not (record.absent or record.pod.status.ended):
                 record.over_since = None
         self._gates.forget(frozenset(self._records))
         self._learn_devices()
@@ -108,7 +108,7 @@ class Observer:
 
     def _learn_devices(self) -> None:
         """Ask the kubelet in a task of its own while a pod's GPUs are not known."""
-        missing = [one for one in self._records.values() if one.pod.gated and not one.gpus and not one.ended]
+        missing = [one for one in self._records.values() if one.pod.gate.present and not one.gpus and not one.ended]
         if missing and (self._asking is None or self._asking.done()) and time.monotonic() >= self._ask_after:
             self._asking = asyncio.ensure_future(self._ask_kubelet())
 
@@ -135,7 +135,7 @@ class Observer:
         now = time.monotonic()
         wanted: set[str] = set()
         for record in self._records.values():
-            unknown = record.pod.running - record.containers.keys() if _concerns_us(record.pod) else None
+            unknown = record.pod.containers.running - record.containers.keys() if _concerns_us(record.pod) else None
             if unknown and not record.ended and now - record.searched_at >= LOOK_AGAIN_SECONDS:
                 record.searched_at = now
                 wanted |= unknown
@@ -143,7 +143,7 @@ class Observer:
             return
         containers = find_containers(self._settings.proc, self._settings.cgroup_root, frozenset(wanted))
         for record in self._records.values():
-            for container in containers.keys() & record.pod.running:
+            for container in containers.keys() & record.pod.containers.running:
                 record.containers[container] = containers[container]
                 self._watch_end(record, containers[container].pid)
 
@@ -152,9 +152,9 @@ class Observer:
         fresh = {
             uid: record
             for uid, record in self._records.items()
-            if record.over_since is None and (record.absent or record.pod.ended)
+            if record.over_since is None and (record.absent or record.pod.status.ended)
         }
-        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
+        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gate.present and not record.ended)
         remaining = find_remaining_containers(self._settings.proc, self._settings.cgroup_root, gated)
         for record in fresh.values():  # only after the search: one that failed is repeated
             record.over_since = now
@@ -174,12 +174,12 @@ class Observer:
 
     def _judge(self, record: PodRecord, now: float) -> LocalTrial | None:
         pod = record.pod
-        if not pod.gated:
+        if not pod.gate.present:
             record.started, record.ended = True, record.over_since is not None
             return None  # a trial without a GPU takes part in no switch
         gate = self._gate(pod)
         work = self._work(record)
-        if not record.started and (pod.gate_passed or record.containers):
+        if not record.started and (pod.gate.passed or record.containers):
             record.started, record.gate_report = True, self._gates.gate_report(pod.uid)
         state = derive(gate, work, record.acting)
         changed = state is not record.state
@@ -196,13 +196,13 @@ class Observer:
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:  # a trial that continues on another node must not compute here as well
-            elsewhere = pod.migrate_to and record.image_complete is not False
+            elsewhere = pod.migration.to and record.image_complete is not False
             heeds = not elsewhere and any(
                 handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
             )
         hint = self._hints.get(pod.uid)
         hinted_gpus = hint.gpus if hint is not None else ()
-        method = self._methods.choose(pod.methods, len(record.gpus or hinted_gpus), record.failed)
+        method = self._methods.choose(pod.settings.methods, len(record.gpus or hinted_gpus), record.failed)
         return LocalTrial(
             key=pod.key,
             pod=pod.name,
@@ -215,14 +215,14 @@ class Observer:
             deleting=deleting,
             handles_sigterm=heeds,
             deadline=record.kill_at(now),
-            grace=pod.grace,
+            grace=pod.termination.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
             memory_shortage=record.memory_shortage,
             is_checkpointed=state is SlotState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
-            memory=pod.memory,
-            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
+            memory=pod.requests.gpu_memory,
+            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.settings.methods),
             attempt=pod.attempt,
             method=method,
             partly_suspended=record.partly_suspended and state is SlotState.RUNNING,
@@ -237,12 +237,12 @@ class Observer:
         return caught or any(sigterm_pending(proc, one.pid) for one in containers)
 
     def _gate(self, pod: TrialPod) -> Gate:
-        if self._gates.passed(pod.uid) or pod.gate_passed:
+        if self._gates.passed(pod.uid) or pod.gate.passed:
             return Gate.PASSED
         if self._gates.waiting(pod.uid):
             return Gate.WAITING
         # the gate of a later pod has only not connected yet: no other agent can have opened it
-        return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
+        return Gate.SILENT if pod.gate.running and pod.uid in self._before else Gate.ABSENT
 
     def _work(self, record: PodRecord) -> Work:
         if record.ended:
@@ -264,8 +264,8 @@ class Observer:
             return record.work
         if suspension_state is SuspensionState.GONE:
             # every container that ran here is gone; another one of the pod may still start
-            all_seen = record.pod.running <= record.containers.keys()
-            record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
+            all_seen = record.pod.containers.running <= record.containers.keys()
+            record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers.names))
             return Work.ENDED if record.ended else Work.NOT_STARTED
         record.partly_suspended = (
             suspension_state is SuspensionState.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
@@ -282,14 +282,14 @@ class Observer:
 
         Only the pod's first container is migrated; a container beside it (a sidecar) started here.
         """
-        main = record.containers.get(record.pod.main)
-        if record.pod.gpu_state is None or record.gpu_state_noted or not record.gpus or main is None:
+        main = record.containers.get(record.pod.containers.main)
+        if record.pod.migration.gpu_state is None or record.gpu_state_noted or not record.gpus or main is None:
             return
-        self._methods.add_migrated(main.freezer, record.pod.gpu_state, record.gpus)
+        self._methods.add_migrated(main.freezer, record.pod.migration.gpu_state, record.gpus)
         record.gpu_state_noted = True
 
     def _incomplete(self, record: PodRecord) -> bool:
-        return record.pod.starting or not record.pod.running <= record.containers.keys()
+        return record.pod.containers.starting or not record.pod.containers.running <= record.containers.keys()
 
     def _watch_end(self, record: PodRecord, pid: int) -> None:
         """Wake the node reconciler as soon as a container's first process has ended, without waiting for a tick."""
@@ -318,4 +318,4 @@ class Observer:
 
 def _concerns_us(pod: TrialPod) -> bool:
     """Return whether Podium suspends the pod's processes or watches its checkpoints."""
-    return pod.gated or bool(pod.checkpoint)
+    return pod.gate.present or bool(pod.settings.checkpoint)

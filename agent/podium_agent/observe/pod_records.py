@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.pods import PodStatus, TrialPod
 from podium_core.attempts.local_trial import Acting, Work
 from podium_core.attempts.lost_work import GateReport
 from podium_core.domain.snapshot import TrialKey
@@ -70,12 +70,12 @@ class PodRecord:
         that ends pods by itself (node pressure, node shutdown, a critical pod) reports it to the API only afterwards.
         A trial that got a SIGTERM has its grace period in that case too.
         """
-        deadline = self.pod.deadline
+        deadline = self.pod.termination.deadline
         if deadline is None:
-            end = None if self.termination_seen_at is None else self.termination_seen_at + self.pod.grace
+            end = None if self.termination_seen_at is None else self.termination_seen_at + self.pod.termination.grace
             return end if end is not None and now < end else None
         if self._deletion[0] != deadline:
-            self._deletion = (deadline, min(deadline, now + self.pod.grace))
+            self._deletion = (deadline, min(deadline, now + self.pod.termination.grace))
             self.retry_at = 0.0  # no time is left for a pause after a failure
         return self._deletion[1]
 
@@ -86,17 +86,5 @@ class PodRecord:
 
 def orphan(uid: str, hint: Hint) -> PodRecord:
     """Return the record of a pod that the API no longer knows and only an earlier agent described."""
-    pod = TrialPod(
-        key=hint.key,
-        name=hint.pod,
-        uid=uid,
-        containers=(),
-        running=frozenset(),
-        ended=True,
-        gate_running=False,
-        gate_passed=False,
-        deadline=None,
-        memory=0,
-        reading=None,
-    )
+    pod = TrialPod(key=hint.key, name=hint.pod, uid=uid, status=PodStatus(ended=True))
     return PodRecord(pod, absent=True, gpus=hint.gpus)

@@ -116,7 +116,7 @@ class MemoryAdmission:
         return Footprint(
             record.pod.name,
             record.gpus,
-            record.pod.memory,
+            record.pod.requests.gpu_memory,
             held,
             off_gpu,
             here=not record.ended and (record.admitted or record.state in AT_WORK or frozen),
@@ -125,4 +125,4 @@ class MemoryAdmission:
 
     def _moved(self, record: PodRecord) -> bool:
         """Return whether the next suspension is to move the trial's memory."""
-        return self._methods.choose(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name
+        return self._methods.choose(record.pod.settings.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

@@ -161,7 +161,7 @@ class NodeReconciler:
         """Give waiting gates a moment to connect after a start: until then they look as if they had been passed."""
         end = time.monotonic() + self._settings.settle_seconds
         while time.monotonic() < end and any(
-            pod.gate_running and not gates.waiting(pod.uid) for pod in self._pods.values()
+            pod.gate.running and not gates.waiting(pod.uid) for pod in self._pods.values()
         ):
             self.last_cycle = time.monotonic()
             await asyncio.sleep(0.05)
@@ -217,13 +217,13 @@ class NodeReconciler:
             if record.started and not trial_record.started:
                 trial_record.started, trial_record.gate_report = True, record.gate_report
                 trial_record.urgent.set()
-            if trial_record.main is None and record.pod.main in record.containers:
-                trial_record.main = record.containers[record.pod.main]
+            if trial_record.main is None and record.pod.containers.main in record.containers:
+                trial_record.main = record.containers[record.pod.containers.main]
                 trial_record.urgent.set()
             if trial_record.memory_shortage != record.memory_shortage:
                 trial_record.memory_shortage = record.memory_shortage
                 trial_record.urgent.set()
-            if record.pod.gated or record.ended:
+            if record.pod.gate.present or record.ended:
                 trial_record.follow(record.state, record.gpus, now)
             if record.ended and record.over_since is not None and not trial_record.closed:
                 trial_record.closed = True

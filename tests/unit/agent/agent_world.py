@@ -100,14 +100,14 @@ class Trial:
         names = ("train", "sidecar")[: self.containers]
         return pod(
             self.name,
-            containers=names,
-            running=frozenset(self.ids()) if self.let_in and not self.ended else frozenset(),
-            main=self.ids()[0] if self.let_in else "",
-            gate_running=not self.let_in,
-            gate_passed=self.let_in,
-            ended=self.ended,
-            deadline=self.deadline,
-            grace=self.grace,
+            containers__names=names,
+            containers__running=frozenset(self.ids()) if self.let_in and not self.ended else frozenset(),
+            containers__main=self.ids()[0] if self.let_in else "",
+            gate__running=not self.let_in,
+            gate__passed=self.let_in,
+            status__ended=self.ended,
+            termination__deadline=self.deadline,
+            termination__grace=self.grace,
         )
 
 

@@ -72,10 +72,10 @@ class Scene:
         self.notes = GpuStateNotes(self.root / "gpu-state")
         self.notes.write_held("c1", {"GPU-1": 64})
         self.pod = pod(
-            migrate_to=self.there,
-            methods=("cuda-checkpoint", CONTAINER_CHECKPOINT),
-            main="c1",
-            running=frozenset({"c1"}),
+            migration__to=self.there,
+            settings__methods=("cuda-checkpoint", CONTAINER_CHECKPOINT),
+            containers__main="c1",
+            containers__running=frozenset({"c1"}),
         )
         self.record = PodRecord(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
         self.trial_record = TrialRecord(self.pod, "n", state=SlotState.SUSPENDED, ledger=UsageLedger())

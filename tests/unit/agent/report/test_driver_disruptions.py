@@ -121,7 +121,7 @@ def test_the_next_agent_takes_the_condition_of_a_trial_that_goes_on_back(
 
     async def scene(writing: Writing) -> None:
         recorded = follow(writing.server, [])
-        task = writing.start(started(pod(conditions=conditions)))
+        task = writing.start(started(pod(status__conditions=conditions)))
         await writing.until(lambda: writing.server.patches > 0, "the first report")
         task.cancel()
         done.extend(recorded)

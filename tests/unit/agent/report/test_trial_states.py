@@ -121,13 +121,17 @@ def pod_payload(**status: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_pod_is_parsed(status: Any, running: int, ended: bool, gate_running: bool, gate_passed: bool) -> None:
     pod = parse(pod_payload(**status))
-    assert (len(pod.running), pod.ended, pod.gate_running, pod.gate_passed) == (
+    assert (len(pod.containers.running), pod.status.ended, pod.gate.running, pod.gate.passed) == (
         running,
         ended,
         gate_running,
         gate_passed,
     )
-    assert (pod.key, pod.memory, pod.reading and pod.reading.metric) == (KEY, 1024, "acc")
+    assert (pod.key, pod.requests.gpu_memory, pod.settings.metrics and pod.settings.metrics.metric) == (
+        KEY,
+        1024,
+        "acc",
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,21 +149,21 @@ def test_a_container_that_is_still_to_start(second: Any, starting: bool) -> None
     statuses[1]["state"] = second
     payload = pod_payload(containerStatuses=statuses)
     payload["spec"]["containers"].append({"name": "log"})
-    assert parse(payload).starting == starting
+    assert parse(payload).containers.starting == starting
 
 
 def test_gate_attempt_and_grace_of_a_pod() -> None:
     payload = pod_payload()
     pod = parse(payload)
-    assert (pod.gated, pod.attempt, pod.grace) == (False, 0, 30.0)
+    assert (pod.gate.present, pod.attempt, pod.termination.grace) == (False, 0, 30.0)
     payload["spec"]["initContainers"] = [{"name": "download"}, {"name": "podium-gate"}]
     payload["metadata"]["labels"]["podium.dev/attempt"] = "3"
     payload["metadata"]["deletionGracePeriodSeconds"] = 1
     payload["spec"]["terminationGracePeriodSeconds"] = 300
     pod = parse(payload)
-    assert (pod.gated, pod.attempt, pod.grace) == (True, 3, 1.0)
+    assert (pod.gate.present, pod.attempt, pod.termination.grace) == (True, 3, 1.0)
     del payload["metadata"]["deletionGracePeriodSeconds"]
-    assert parse(payload).grace == 300.0
+    assert parse(payload).termination.grace == 300.0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     payload = pod_payload()
     if methods is not None:
         payload["metadata"]["annotations"]["podium.dev/methods"] = methods
-    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).methods, 1) == best
+    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).settings.methods, 1) == best
 
 
 def test_the_checkpoint_path_of_a_pod() -> None:
@@ -179,9 +183,9 @@ def test_the_checkpoint_path_of_a_pod() -> None:
     payload = pod_payload(
         containerStatuses=[{"name": name, "containerID": f"containerd://{name}", "state": {}} for name in names]
     )
-    assert (parse(payload).checkpoint, parse(payload).main) == ("", "train")
+    assert (parse(payload).settings.checkpoint, parse(payload).containers.main) == ("", "train")
     payload["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
-    assert parse(payload).checkpoint == "/ckpt"
+    assert parse(payload).settings.checkpoint == "/ckpt"
 
 
 def test_a_pod_without_an_owning_trial_is_refused() -> None:

@@ -90,13 +90,13 @@ class Trial:
         running = self.process is not None and not over
         return pod(
             self.name,
-            running=frozenset({self.place.name}) if running else frozenset(),
-            main=self.place.name,
-            gate_running=self.process is None,
-            gate_passed=self.process is not None,
-            ended=over,
-            memory=memory,
-            methods=(METHOD,),
+            containers__running=frozenset({self.place.name}) if running else frozenset(),
+            containers__main=self.place.name,
+            gate__running=self.process is None,
+            gate__passed=self.process is not None,
+            status__ended=over,
+            requests__gpu_memory=memory,
+            settings__methods=(METHOD,),
         )
 
 
