@@ -29,7 +29,16 @@ from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.methods import SuspensionMethods
-from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import (
+    Acting,
+    Gate,
+    LocalPod,
+    LocalTrial,
+    Suspension,
+    Termination,
+    TrialMemory,
+    Work,
+)
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.gpunode import SlotState
 
@@ -193,42 +202,44 @@ class Observer:
         if state is SlotState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
             log.info("%s is being terminated; the signal arrived while it was frozen, or just before", pod.name)
             record.note_termination(now)
-        deleting = record.kill_at(now) is not None or record.over_since is not None
-        heeds = True
-        if deleting:  # a trial that continues on another node must not compute here as well
-            elsewhere = pod.migration.to and record.image_complete is not False
-            heeds = not elsewhere and any(
-                handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
-            )
         hint = self._hints.get(pod.uid)
         hinted_gpus = hint.gpus if hint is not None else ()
         method = self._methods.choose(pod.settings.methods, len(record.gpus or hinted_gpus), record.failed)
         return LocalTrial(
             key=pod.key,
-            pod=pod.name,
-            pod_uid=pod.uid,
+            pod=LocalPod(pod.name, pod.uid, pod.attempt),
             gpus=record.gpus,
             state=state,
             since=record.since,
             gate=gate,
             work=work,
-            deleting=deleting,
-            handles_sigterm=heeds,
-            deadline=record.kill_at(now),
-            grace=pod.termination.grace,
-            retry_at=record.retry_at,
-            trouble=record.trouble,
-            memory_shortage=record.memory_shortage,
-            is_checkpointed=state is SlotState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
-            memory=pod.requests.gpu_memory,
-            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.settings.methods),
-            attempt=pod.attempt,
-            method=method,
-            partly_suspended=record.partly_suspended and state is SlotState.RUNNING,
-            over_since=record.over_since,
+            termination=self._termination(record, now),
+            memory=TrialMemory(
+                declared=pod.requests.gpu_memory,
+                shortage=record.memory_shortage,
+                moves=method == CudaCheckpoint.name and moves_memory(pod.settings.methods),
+                is_checkpointed=state is SlotState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
+            ),
+            suspension=Suspension(
+                method=method,
+                partial=record.partly_suspended and state is SlotState.RUNNING,
+                retry_at=record.retry_at,
+                trouble=record.trouble,
+            ),
             hinted_gpus=hinted_gpus,
         )
+
+    def _termination(self, record: PodRecord, now: float) -> Termination:
+        deadline = record.kill_at(now)
+        deleting = deadline is not None or record.over_since is not None
+        heeds = True
+        if deleting:  # a trial that continues on another node must not compute here as well
+            elsewhere = record.pod.migration.to and record.image_complete is not False
+            heeds = not elsewhere and any(
+                handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
+            )
+        return Termination(deleting, heeds, deadline, record.pod.termination.grace, record.over_since)
 
     def _termination_seen(self, record: PodRecord, just_frozen: bool) -> bool:
         """Return whether a SIGTERM, or the preStop hook before it, is pending: nothing enters a frozen container."""

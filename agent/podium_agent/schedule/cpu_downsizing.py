@@ -49,7 +49,7 @@ class Resize:
 
 def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Resize, ...]:
     """Return the changes to make, decreases first because they may free the CPUs for the others. O(pods)."""
-    at_work = {trial.pod_uid: trial.occupies for trial in trials}
+    at_work = {trial.pod.uid: trial.occupies for trial in trials}
     planned = []
     for pod in pods:
         if not pod.requests.cpu or pod.status.ended or pod.termination.deadline is not None or pod.uid not in at_work:

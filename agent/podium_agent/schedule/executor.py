@@ -82,7 +82,7 @@ class Executor:
         """Start all actions; return True if one of them changes something."""
         acted = False
         for action in actions:
-            record = self._observer.record(action.trial.pod_uid)
+            record = self._observer.record(action.trial.pod.uid)
             if record is None or record.acting is not Acting.NOTHING:
                 continue
             with about_pod(record.pod, record.gpus):  # the tasks that it starts inherit the fields
@@ -93,15 +93,15 @@ class Executor:
         """Start one action; return whether it changes something."""
         if isinstance(action, Wait):
             why = f"{action.reason}: {action.message}"
-            self._gates.tell(action.trial.pod_uid, why)
-            if action.trial.deleting and record.trouble != why:
+            self._gates.tell(action.trial.pod.uid, why)
+            if action.trial.termination.deleting and record.trouble != why:
                 record.trouble = why
-                log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
+                log.warning("%s is being deleted and remains suspended: %s", action.trial.pod.name, why)
             if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.retry_at:
                 record.retry_at = clock.now() + MEMORY_SECONDS
                 self._start(self._check_memory_again(record))
             return False
-        log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
+        log.info("%s: %s (%s)", action.trial.pod.name, type(action).__name__.lower(), action.reason)
         if isinstance(action, Admit):
             if self._memory.concerns(record):
                 record.acting = Acting.ADMITTING
@@ -153,7 +153,7 @@ class Executor:
 
     async def _suspend(self, record: PodRecord, action: Suspend) -> None:
         at = clock.now()
-        method = action.trial.method
+        method = action.trial.suspension.method
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
         if not outcome.ok:
@@ -163,7 +163,7 @@ class Executor:
             record.method = method
             record.admitted = False
             self._metrics.suspend.labels(method).observe(outcome.seconds)
-            trial_record = self._trial_record_of(action.trial.pod_uid)
+            trial_record = self._trial_record_of(action.trial.pod.uid)
             if trial_record is not None:
                 trial_record.suspended(SuspensionCost(method, at, outcome.seconds, freed=outcome.freed))
 
@@ -183,8 +183,9 @@ class Executor:
         if outcome.code == INSUFFICIENT_GPU_MEMORY:  # another pod took the memory first
             self._wait_for_memory(record, outcome.message)
         if outcome.ok:
-            self._metrics.resume.labels(record.method or action.trial.method or "unknown").observe(outcome.seconds)
-            trial_record = self._trial_record_of(action.trial.pod_uid)
+            method = record.method or action.trial.suspension.method or "unknown"
+            self._metrics.resume.labels(method).observe(outcome.seconds)
+            trial_record = self._trial_record_of(action.trial.pod.uid)
             if trial_record is not None:
                 trial_record.resumed(outcome.seconds)
 

@@ -73,7 +73,7 @@ class Node(Machine):
 
     def steps(self, run_queues: RunQueues, *pods: TrialPod, now: float = 1.0) -> set[str]:
         steps = decide(run_queues, self.look(*pods, now=now), now)
-        return {f"{type(step).__name__.lower()} {step.trial.pod} {step.reason}" for step in steps}
+        return {f"{type(step).__name__.lower()} {step.trial.pod.name} {step.reason}" for step in steps}
 
     def forget(self) -> None:
         """What runs here has ended: the observer closes what it watches."""

@@ -21,7 +21,7 @@ from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.attempts.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
-from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import Acting, Gate, LocalPod, LocalTrial, Suspension, Termination, Work
 from podium_core.attempts.lost_work import (
     AttemptStart,
     CompletionMarker,
@@ -84,7 +84,7 @@ class Agent:
         trials = self._observe(now)
         started = False
         for step in decide(self.orders, trials, now):
-            record = self.records[step.trial.pod_uid]
+            record = self.records[step.trial.pod.uid]
             if isinstance(step, Wait) or record.acting is not Acting.NOTHING or record.process is None:
                 continue
             started = True
@@ -142,20 +142,20 @@ class Agent:
         deleting = pod.termination.deadline is not None or record.over_since is not None
         return LocalTrial(
             key=pod.key,
-            pod=pod.name,
-            pod_uid=pod.uid,
+            pod=LocalPod(pod.name, pod.uid, pod.attempt),
             gpus=(self._node.gpu,),
             state=state,
             since=record.since,
             gate=gate,
             work=work,
-            deleting=deleting,
-            handles_sigterm=process is not None and process.started,
-            deadline=pod.termination.deadline,
-            grace=pod.termination.grace,
-            attempt=pod.attempt,
-            method="freeze" if "freeze" in pod.settings.methods else "",
-            over_since=record.over_since,
+            termination=Termination(
+                deleting,
+                handles_sigterm=process is not None and process.started,
+                deadline=pod.termination.deadline,
+                grace=pod.termination.grace,
+                over_since=record.over_since,
+            ),
+            suspension=Suspension("freeze" if "freeze" in pod.settings.methods else ""),
         )
 
     def _gate(self, record: Record) -> Gate:

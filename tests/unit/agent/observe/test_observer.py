@@ -132,7 +132,7 @@ def test_a_trial_deleted_during_its_migration_may_save_without_an_image(
         assert record is not None
         record.image_complete = image_complete
         (trial,) = node.look(change(asked, termination__deadline=1e10))
-        assert (trial.deleting, trial.handles_sigterm) == (True, heeds)
+        assert (trial.termination.deleting, trial.termination.handles_sigterm) == (True, heeds)
 
     on_node(scene)
 
@@ -237,7 +237,7 @@ def test_memory_on_several_hinted_gpus_is_counted_as_before(
             {wide.uid: Hint(wide.key, wide.name, ("G", "H")), narrow.uid: Hint(narrow.key, "b-0", ("G",))}
         )
         hinted_gpus = node.observer.observe((wide, narrow), 1.0)
-        assert [(one.seen_on, one.moves_memory) for one in hinted_gpus] == [(("G", "H"), False), (("G",), True)]
+        assert [(one.seen_on, one.memory.moves) for one in hinted_gpus] == [(("G", "H"), False), (("G",), True)]
 
     on_node(scene)
 
@@ -247,10 +247,10 @@ def test_the_end_of_a_grace_period_by_this_nodes_clock(on_node: Callable[..., No
 
     def scene(node: Node) -> None:
         doomed = pod(termination__deadline=5000.0, termination__grace=30.0)
-        assert [trial.deadline for trial in node.look(doomed, now=100.0)] == [130.0]
-        assert [trial.deadline for trial in node.look(doomed, now=110.0)] == [130.0]
+        assert [trial.termination.deadline for trial in node.look(doomed, now=100.0)] == [130.0]
+        assert [trial.termination.deadline for trial in node.look(doomed, now=110.0)] == [130.0]
         sooner = change(doomed, termination__deadline=4971.0, termination__grace=1.0)  # deleted again, with less
-        assert [trial.deadline for trial in node.look(sooner, now=110.0)] == [111.0]
+        assert [trial.termination.deadline for trial in node.look(sooner, now=110.0)] == [111.0]
 
     on_node(scene)
 
@@ -263,13 +263,17 @@ def test_a_sigterm_sent_to_a_frozen_trial_shows_its_termination(on_node: Callabl
         (node.run(frozen, TRAIN, os.getpid()).path / "freezer.state").write_text("FROZEN")
         status = node.folder / "proc" / str(os.getpid()) / "status"
         status.write_text("SigCgt:\t0000000000004000\nSigIgn:\t0\nNSpid:\t4321 1\nSigPnd:\t0\nShdPnd:\t0\n")
-        assert [trial.deleting for trial in node.look(frozen, now=100.0)] == [False]
+        assert [trial.termination.deleting for trial in node.look(frozen, now=100.0)] == [False]
         status.write_text(status.read_text().replace("ShdPnd:\t0", "ShdPnd:\t0000000000004000"))
-        assert [(trial.deleting, trial.deadline) for trial in node.look(frozen, now=101.0)] == [(True, 131.0)]
+        assert [(trial.termination.deleting, trial.termination.deadline) for trial in node.look(frozen, now=101.0)] == [
+            (True, 131.0)
+        ]
         assert node.steps(order("b"), frozen, now=102.0) == {"resume a-0 Deleted"}
         status.write_text(status.read_text().replace("ShdPnd:\t0000000000004000", "ShdPnd:\t0"))
-        assert [trial.deleting for trial in node.look(frozen, now=130.0)] == [True], "it hears it now"
-        assert [trial.deleting for trial in node.look(frozen, now=131.0)] == [False], "it did not heed it, and lives"
+        assert [trial.termination.deleting for trial in node.look(frozen, now=130.0)] == [True], "it hears it now"
+        assert [trial.termination.deleting for trial in node.look(frozen, now=131.0)] == [False], (
+            "it did not heed it, and lives"
+        )
 
     on_node(scene)
 
@@ -281,10 +285,12 @@ def test_a_frozen_prestop_hook_shows_the_termination(on_node: Callable[..., None
         caught = pod("a", termination__grace=30.0, containers__running=frozenset({TRAIN}))
         place = node.run(caught, TRAIN, os.getpid()).path
         node.process(place, b"python3\0train.py\0")
-        assert [trial.deleting for trial in node.look(caught, now=99.0)] == [False]
+        assert [trial.termination.deleting for trial in node.look(caught, now=99.0)] == [False]
         node.process(place, b"/podium/podium-gate\0hook\0")
         (place / "freezer.state").write_text("FROZEN")
-        assert [(trial.deleting, trial.deadline) for trial in node.look(caught, now=100.0)] == [(True, 130.0)]
+        assert [(trial.termination.deleting, trial.termination.deadline) for trial in node.look(caught, now=100.0)] == [
+            (True, 130.0)
+        ]
         assert node.steps(order("b"), caught, now=101.0) == {"resume a-0 Deleted"}
 
     on_node(scene)
@@ -308,9 +314,9 @@ def test_a_suspended_trial_without_memory_on_the_gpu_is_marked(on_node: Callable
         one = pod("a", containers__running=frozenset({TRAIN}))
         freezer = node.run(one, TRAIN, os.getpid())
         (freezer.path / "freezer.state").write_text("FROZEN")
-        assert not node.look(one)[0].is_checkpointed, "frozen with its memory on the GPU"
+        assert not node.look(one)[0].memory.is_checkpointed, "frozen with its memory on the GPU"
         node.notes.write_held(freezer.path.name, {"G": 7})
-        assert node.look(one)[0].is_checkpointed
+        assert node.look(one)[0].memory.is_checkpointed
 
     on_node(scene)
 

@@ -175,9 +175,9 @@ def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())
         running = pod(containers__running=frozenset({TRAIN}))
-        assert not node.look(running)[0].deleting
-        assert node.look()[0].deleting
+        assert not node.look(running)[0].termination.deleting
+        assert node.look()[0].termination.deleting
         trial = node.look(running)[0]
-        assert (trial.deleting, trial.state) == (False, SlotState.RUNNING)
+        assert (trial.termination.deleting, trial.state) == (False, SlotState.RUNNING)
 
     on_node(scene)

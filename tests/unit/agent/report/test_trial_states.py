@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from grouped_values import change
 
 from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
@@ -27,7 +28,7 @@ from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.attempts.local_scheduler import RunQueues
-from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalPod, LocalTrial, TrialMemory, Work
 from podium_core.attempts.lost_work import (
     AttemptLostWork,
     AttemptStart,
@@ -281,7 +282,7 @@ def test_pod_conditions_are_patched_only_when_they_differ() -> None:
 
 
 def local(name: str, state: SlotState, since: float = 0.0) -> LocalTrial:
-    return LocalTrial(TrialKey("demo", name, name), name, name, ("A",), state, since, memory=100)
+    return LocalTrial(TrialKey("demo", name, name), LocalPod(name, name), ("A",), state, since, memory=TrialMemory(100))
 
 
 def status_of(*trials: LocalTrial, **sample: Any) -> Any:
@@ -296,7 +297,9 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
     coming = status_of(replace(local("a", SlotState.GATED), admitting=True)).gpus[0]
     assert (coming.holder, coming.trials[0].state) == (None, SlotState.GATED), "it holds nothing before its gate opens"
-    movers = (replace(local(name, OFF), moves_memory=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    movers = (
+        change(local(name, OFF), memory__moves=True, memory__declared=size) for name, size in (("a", 60), ("b", 70))
+    )
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", SlotState.GATED), local("c", OFF)))

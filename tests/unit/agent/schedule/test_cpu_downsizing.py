@@ -13,7 +13,7 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer, resizes
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
-from podium_core.attempts.local_trial import LocalTrial
+from podium_core.attempts.local_trial import LocalPod, LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 
@@ -22,7 +22,7 @@ def downsized(name: str, requests: int, **more: Any) -> TrialPod:
 
 
 def trial(one: TrialPod, state: SlotState) -> LocalTrial:
-    return LocalTrial(one.key, one.name, one.uid, ("GPU-0",), state, 0.0)
+    return LocalTrial(one.key, LocalPod(one.name, one.uid), ("GPU-0",), state, 0.0)
 
 
 @pytest.mark.parametrize(
