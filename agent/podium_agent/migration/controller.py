@@ -120,7 +120,7 @@ class MigrationController:
             log.warning("%s: %s", pod.name, text)
             result = ContainerCheckpoint(pod_uid=pod.uid, code="TrialResumed", message=text)
             trial_record.set_container_checkpoint(result)
-        record.image_complete = result is not None and bool(result.image)
+        record.migration.image_complete = result is not None and bool(result.image)
 
     async def _checkpoint(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
         with about_pod(pod, trial_record.gpus):
@@ -152,7 +152,7 @@ class MigrationController:
                 "MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods"
             )
         record = self._record_of(pod.uid)
-        running = None if record is None else record.containers.get(pod.containers.main)
+        running = None if record is None else record.processes.containers.get(pod.containers.main)
         if running is None:
             message = f"the first container of {pod.name} does not run on this node"
             raise MigrationError("ContainerNotRunning", message)

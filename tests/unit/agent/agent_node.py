@@ -39,7 +39,7 @@ class Node(Machine):
     def restart_agent(self) -> None:
         """Start a new agent; only what the machine holds remains of the previous one."""
         for record in self.observer.records():
-            self.observer._drop(record)
+            self.observer._drop(record.processes)
         self._start_agent()
 
     def _start_agent(self) -> None:
@@ -60,7 +60,7 @@ class Node(Machine):
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
         """Observe twice, since containers are searched at most twice a second; all trials are on GPU G."""
         for one in self.observer.records():
-            one.searched_at = 0.0
+            one.processes.searched_at = 0.0
         self.observer.observe(pods, now)
         for one in self.observer.records():
             one.gpus = ("G",)

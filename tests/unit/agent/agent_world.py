@@ -294,7 +294,7 @@ class Agent:
     async def turn(self) -> None:
         """One look, and the acts that it leads to, as far as they come: a freeze is done in the kernel's next turn."""
         for record in self.observer.records():
-            record.searched_at = 0.0
+            record.processes.searched_at = 0.0
         self.node_reconciler.reconcile(self.observer, self.executor)
         await asyncio.sleep(0)
         if self.executor._tasks:
@@ -311,7 +311,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for record in self.observer.records():
-            self.observer._drop(record)
+            self.observer._drop(record.processes)
 
 
 @contextmanager

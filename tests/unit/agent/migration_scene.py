@@ -19,7 +19,7 @@ from podium_agent.migration.container_checkpoint import MigrationTools
 from podium_agent.migration.controller import MigrationController
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pod_records import PodRecord
+from podium_agent.observe.pod_records import PodProcesses, PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.suspension.cuda import ProcessState
@@ -77,7 +77,8 @@ class Scene:
             containers__main="c1",
             containers__running=frozenset({"c1"}),
         )
-        self.record = PodRecord(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
+        containers = {"c1": Container("c1", FIRST_PID, self.freezer)}
+        self.record = PodRecord(self.pod, processes=PodProcesses(containers=containers))
         self.trial_record = TrialRecord(self.pod, "n", state=SlotState.SUSPENDED, ledger=UsageLedger())
         self.port = 0
 

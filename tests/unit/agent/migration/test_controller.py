@@ -176,7 +176,7 @@ def test_the_image_of_a_trial_that_runs_again_is_replaced(
     async def thawed() -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
-            assert scene.record.image_complete is True
+            assert scene.record.migration.image_complete is True
             scene.pod, scene.trial_record.state = change(scene.pod, **about), state
             await migration_controller.reconcile(0.0)
 
@@ -184,7 +184,7 @@ def test_the_image_of_a_trial_that_runs_again_is_replaced(
     answer = scene.trial_record.container_checkpoint
     assert answer is not None
     assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
-    assert scene.record.image_complete is not taken_back
+    assert scene.record.migration.image_complete is not taken_back
     assert scene.registry.manifests
 
 
@@ -195,13 +195,13 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
     async def deletion_meanwhile() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
-            assert scene.record.image_complete is False
+            assert scene.record.migration.image_complete is False
             await scene.kubelet.written.wait()
             scene.pod = change(scene.pod, termination__deadline=1.0)
             await settled(migration_controller)
 
     asyncio.run(deletion_meanwhile())
-    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
+    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (
         "FROZEN",
         None,
         False,
@@ -217,7 +217,7 @@ def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene:
 
     asyncio.run(deletion_meanwhile())
     assert scene.registry.manifests
-    assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
+    assert (scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (None, False)
 
 
 def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None:

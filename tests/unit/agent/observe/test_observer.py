@@ -130,7 +130,7 @@ def test_a_trial_deleted_during_its_migration_may_save_without_an_image(
         node.look(asked)
         record = node.observer.record(asked.uid)
         assert record is not None
-        record.image_complete = image_complete
+        record.migration.image_complete = image_complete
         (trial,) = node.look(change(asked, termination__deadline=1e10))
         assert (trial.termination.deleting, trial.termination.handles_sigterm) == (True, heeds)
 
@@ -143,14 +143,14 @@ def test_a_crashed_method_leaves_a_defined_state(on_node: Callable[..., None]) -
         trials = node.observer.observe((pod(),), 1.0)
         record = node.observer.record(pod().uid)
         assert record is not None
-        record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
+        record.processes.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
         assert node.executor.execute([Suspend(trials[0], "Ranked")])
-        assert record.acting is Acting.SUSPENDING
+        assert record.act.current is Acting.SUSPENDING
         await asyncio.wait_for(node.settled.wait(), 300)
-        assert record.acting is Acting.NOTHING
-        assert record.trouble.startswith("Crashed: ValueError")
-        assert record.failed == {"freeze"}, "another method comes first from now on, if there is one"
-        assert record.retry_at > 0.0
+        assert record.act.current is Acting.NOTHING
+        assert record.act.trouble.startswith("Crashed: ValueError")
+        assert record.suspension.failed == {"freeze"}, "another method comes first from now on, if there is one"
+        assert record.act.retry_at > 0.0
 
     on_node(scene)
 
@@ -301,7 +301,7 @@ def test_an_earlier_failure_does_not_delay_a_termination(on_node: Callable[..., 
         frozen = pod("a", termination__grace=30.0, containers__running=frozenset({TRAIN}))
         (node.run(frozen, TRAIN, os.getpid()).path / "freezer.state").write_text("FROZEN")
         node.look(frozen, now=100.0)
-        node.observer.records()[0].retry_at = 105.0
+        node.observer.records()[0].act.retry_at = 105.0
         assert node.steps(order("a"), frozen, now=101.0) == {"wait a-0 ResumeFailed"}
         deleted = change(frozen, termination__deadline=132.0)
         assert node.steps(order("a"), deleted, now=102.0) == {"resume a-0 Deleted"}

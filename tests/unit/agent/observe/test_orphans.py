@@ -155,7 +155,7 @@ def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], aft
         node.waits_at_its_gate(gated)
         assert node.state(gated) is SlotState.GATED
         assert node.look(*after) == ()
-        assert [record.ended for record in node.observer.records()] == [True] * len(after)
+        assert [record.end.ended for record in node.observer.records()] == [True] * len(after)
 
     on_node(scene)
 

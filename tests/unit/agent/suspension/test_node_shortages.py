@@ -98,7 +98,7 @@ def test_a_method_that_was_not_tried_has_not_failed(code: str, tries_again: bool
         suspension=Suspension("cuda-checkpoint"),
     )
     asyncio.run(executor._suspend(record, Suspend(local, "Preempted")))
-    assert (not record.failed) is tries_again
+    assert (not record.suspension.failed) is tries_again
 
 
 @pytest.mark.parametrize(
