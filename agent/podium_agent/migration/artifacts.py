@@ -56,7 +56,7 @@ class ArtifactRecords:
             trial=key.name,
             uid=key.uid,
             pod=pod.name,
-            container=pod.containers[0],
+            container=pod.containers.names[0],
             images=images,
         )
         self._write(pod.uid, record)

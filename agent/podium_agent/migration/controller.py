@@ -87,7 +87,7 @@ class MigrationController:
         there = {pod.uid: pod for pod in self._pods()}
         self._drop_others(there.keys())
         for uid, task in list(self._tasks.items()):
-            requested = uid in there and there[uid].migrate_to and there[uid].deadline is None
+            requested = uid in there and there[uid].migration.to and there[uid].termination.deadline is None
             if not requested and not task.cancelling():  # cancel once: undoing takes longer than one interval
                 task.cancel()
             if task.done():
@@ -97,12 +97,12 @@ class MigrationController:
             self._update_image_state(pod, trial_record)
             if now < self._not_before.get(uid, 0.0) or uid in self._tasks:
                 continue
-            if pod.migrate_to and trial_record is not None and _can_start(pod, trial_record):
+            if pod.migration.to and trial_record is not None and _can_start(pod, trial_record):
                 self._tasks[uid] = asyncio.get_running_loop().create_task(self._checkpoint(pod, trial_record, now))
-            elif not pod.migrate_to and trial_record is not None:
+            elif not pod.migration.to and trial_record is not None:
                 await self._discard_result(pod, trial_record, now)
-            if pod.migrated and _image_not_needed(pod):
-                await self._remove(pod, pod.image, now)
+            if pod.migration.migrated and _image_not_needed(pod):
+                await self._remove(pod, pod.migration.image, now)
 
     def _update_image_state(self, pod: TrialPod, trial_record: TrialRecord | None) -> None:
         """Record whether the image contains all work of the trial.
@@ -114,13 +114,13 @@ class MigrationController:
         if trial_record is None or trial_record.ledger is None or record is None:
             return
         result = trial_record.container_checkpoint
-        runs = trial_record.state in (SlotState.RESUMING, SlotState.RUNNING) and pod.deadline is None
-        if pod.migrate_to and result is not None and result.image and runs:
+        runs = trial_record.state in (SlotState.RESUMING, SlotState.RUNNING) and pod.termination.deadline is None
+        if pod.migration.to and result is not None and result.image and runs:
             text = "The trial ran again after its image was made; it continues on this node."
             log.warning("%s: %s", pod.name, text)
             result = ContainerCheckpoint(pod_uid=pod.uid, code="TrialResumed", message=text)
             trial_record.set_container_checkpoint(result)
-        record.image_complete = result is not None and bool(result.image)
+        record.migration.image_complete = result is not None and bool(result.image)
 
     async def _checkpoint(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
         with about_pod(pod, trial_record.gpus):
@@ -140,19 +140,19 @@ class MigrationController:
             log.exception("%s cannot be checkpointed", pod.name)
             result = ContainerCheckpoint(pod_uid=pod.uid, code="Crashed", message=repr(error))
         summary = result.image or f"{result.code}: {result.message}"
-        log.info("live migration of %s to %s: %s", pod.name, pod.migrate_to, summary)
-        if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
+        log.info("live migration of %s to %s: %s", pod.name, pod.migration.to, summary)
+        if any(one.uid == pod.uid and one.termination.deadline is not None for one in self._pods()):
             return  # it may run by now to write a checkpoint, so the image is out of date
         trial_record.set_container_checkpoint(result)
         self._update_image_state(pod, trial_record)
 
     async def _make_image(self, pod: TrialPod) -> ContainerCheckpoint:
-        if CONTAINER_CHECKPOINT not in pod.methods:
+        if CONTAINER_CHECKPOINT not in pod.settings.methods:
             raise MigrationError(
                 "MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods"
             )
         record = self._record_of(pod.uid)
-        running = None if record is None else record.containers.get(pod.main)
+        running = None if record is None else record.processes.containers.get(pod.containers.main)
         if running is None:
             message = f"the first container of {pod.name} does not run on this node"
             raise MigrationError("ContainerNotRunning", message)
@@ -162,7 +162,7 @@ class MigrationController:
         await asyncio.to_thread(self._records.begin, pod)
         before_push = functools.partial(self._records.add_image, pod.uid)
         image, gpu_state = await checkpoint_container(
-            self._settings, self._api, self._tools, source, pod.migrate_to, before_push
+            self._settings, self._api, self._tools, source, pod.migration.to, before_push
         )
         gpu_state_json = "" if gpu_state is None else gpu_state.model_dump_json()
         return ContainerCheckpoint(pod_uid=pod.uid, image=image.reference, gpu_state=gpu_state_json)
@@ -180,7 +180,7 @@ class MigrationController:
         """Remove the archive and the image of a trial that shall not migrate, or no longer."""
         # the runtime continues to write an archive after the request was cancelled
         archive_possible = now < self._archive_possible_until.get(pod.uid, 0.0)
-        if CONTAINER_CHECKPOINT in pod.methods and (archive_possible or pod.uid not in self._archives_removed):
+        if CONTAINER_CHECKPOINT in pod.settings.methods and (archive_possible or pod.uid not in self._archives_removed):
             # an earlier agent may have died half-way
             await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, _container_ref(pod))
             self._archives_removed.add(pod.uid)
@@ -226,15 +226,17 @@ async def _run_every(seconds: float, act: Callable[[], Awaitable[None]]) -> None
 
 
 def _container_ref(pod: TrialPod) -> ContainerRef:
-    return ContainerRef(pod.key.namespace, pod.name, pod.containers[0])
+    return ContainerRef(pod.key.namespace, pod.name, pod.containers.names[0])
 
 
 def _image_not_needed(pod: TrialPod) -> bool:
     """Return whether the node has loaded the image or never will; after a rejection another pod needs the image."""
-    return pod.main in pod.running or (bool(pod.main) if pod.ended else pod.deadline is not None)
+    main, running = pod.containers.main, pod.containers.running
+    return main in running or (bool(main) if pod.status.ended else pod.termination.deadline is not None)
 
 
 def _can_start(pod: TrialPod, trial_record: TrialRecord) -> bool:
     """Return whether the trial is suspended and has no result, and its status has been read (`ledger`)."""
     unanswered = trial_record.ledger is not None and trial_record.container_checkpoint is None
-    return unanswered and trial_record.state is SlotState.SUSPENDED and pod.deadline is None and not pod.ended
+    continues = pod.termination.deadline is None and not pod.status.ended
+    return unanswered and trial_record.state is SlotState.SUSPENDED and continues

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium_agent.log_fields import about_pod
 from podium_agent.observe.cgroups import find_containers, find_remaining_containers, handles_sigterm, sigterm_pending
-from podium_agent.observe.pod_records import Hint, PodRecord, orphan
+from podium_agent.observe.pod_records import Hint, PodProcesses, PodRecord, orphan
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.prestop_hooks import prestop_hook_pending
@@ -29,7 +29,16 @@ from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.methods import SuspensionMethods
-from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import (
+    Acting,
+    Gate,
+    LocalPod,
+    LocalTrial,
+    Suspension,
+    Termination,
+    TrialMemory,
+    Work,
+)
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.gpunode import SlotState
 
@@ -82,33 +91,34 @@ class Observer:
         for uid, pod in present.items():
             record = self._records.setdefault(uid, PodRecord(pod, since=now))
             record.pod = pod
-            if pod.gpu_state_trouble and not record.gpu_state_noted:
-                record.gpu_state_noted = True
+            if pod.migration.gpu_state_trouble and not record.migration.gpu_state_noted:
+                record.migration.gpu_state_noted = True
                 with about_pod(pod, record.gpus):
-                    log.error("%s counts as a pod that started here: %s", pod.name, pod.gpu_state_trouble)
+                    log.error("%s counts as a pod that started here: %s", pod.name, pod.migration.gpu_state_trouble)
         if not self._adopted:
             self._adopted = True
             self._before = frozenset(present) | self._hints.keys()
             for uid in self._hints.keys() - present.keys():
                 self._records[uid] = orphan(uid, self._hints[uid])
         for uid, record in self._records.items():
-            record.absent = uid not in present
-            if not (record.absent or record.pod.ended):
-                record.over_since = None
+            end = record.end
+            end.absent = uid not in present
+            if not (end.absent or record.pod.status.ended):
+                end.over_since = None
         self._gates.forget(frozenset(self._records))
         self._learn_devices()
         self._locate()
         self._find_orphans(now)
         trials = tuple(trial for record in self._records.values() if (trial := self._judged(record, now)) is not None)
-        self.removed = tuple(record for record in self._records.values() if record.absent and record.ended)
+        self.removed = tuple(record for record in self._records.values() if record.end.absent and record.end.ended)
         for record in self.removed:
-            self._drop(self._records.pop(record.pod.uid))
+            self._drop(self._records.pop(record.pod.uid).processes)
             self._admissions.forget(record.pod.uid)
         return trials
 
     def _learn_devices(self) -> None:
         """Ask the kubelet in a task of its own while a pod's GPUs are not known."""
-        missing = [one for one in self._records.values() if one.pod.gated and not one.gpus and not one.ended]
+        missing = [one for one in self._records.values() if one.pod.gate.present and not one.gpus and not one.end.ended]
         if missing and (self._asking is None or self._asking.done()) and time.monotonic() >= self._ask_after:
             self._asking = asyncio.ensure_future(self._ask_kubelet())
 
@@ -126,7 +136,7 @@ class Observer:
             if not record.gpus:
                 uuids = gpus_by_pod.get((record.pod.key.namespace, record.pod.name), ())
                 hint = self._hints.get(record.pod.uid)
-                forgotten = away or record.over_since is not None  # the kubelet does not list a pod that it gave up
+                forgotten = away or record.end.over_since is not None  # the kubelet does not list a pod that it gave up
                 record.gpus = uuids or (hint.gpus if forgotten and hint is not None else ())
         self._changed()
 
@@ -135,38 +145,39 @@ class Observer:
         now = time.monotonic()
         wanted: set[str] = set()
         for record in self._records.values():
-            unknown = record.pod.running - record.containers.keys() if _concerns_us(record.pod) else None
-            if unknown and not record.ended and now - record.searched_at >= LOOK_AGAIN_SECONDS:
-                record.searched_at = now
+            processes, running = record.processes, record.pod.containers.running
+            unknown = running - processes.containers.keys() if _concerns_us(record.pod) else None
+            if unknown and not record.end.ended and now - processes.searched_at >= LOOK_AGAIN_SECONDS:
+                processes.searched_at = now
                 wanted |= unknown
         if not wanted:
             return
         containers = find_containers(self._settings.proc, self._settings.cgroup_root, frozenset(wanted))
         for record in self._records.values():
-            for container in containers.keys() & record.pod.running:
-                record.containers[container] = containers[container]
-                self._watch_end(record, containers[container].pid)
+            for container in containers.keys() & record.pod.containers.running:
+                record.processes.containers[container] = containers[container]
+                self._watch_end(record.processes, containers[container].pid)
 
     def _find_orphans(self, now: float) -> None:
         """Search once for processes of the pods that have ended, as the API reports."""
         fresh = {
             uid: record
             for uid, record in self._records.items()
-            if record.over_since is None and (record.absent or record.pod.ended)
+            if record.end.over_since is None and (record.end.absent or record.pod.status.ended)
         }
-        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
+        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gate.present and not record.end.ended)
         remaining = find_remaining_containers(self._settings.proc, self._settings.cgroup_root, gated)
         for record in fresh.values():  # only after the search: one that failed is repeated
-            record.over_since = now
+            record.end.over_since = now
         for uid, containers in remaining.items():
             record = fresh[uid]
             with about_pod(record.pod, record.gpus):
                 name = record.pod.name
                 log.warning("%s has ended according to the API, but its processes still run: waiting for them", name)
-            record.complete = True
+            record.processes.complete = True
             for container in containers:
-                record.containers.setdefault(container.id, container)
-                self._watch_end(record, container.pid)
+                record.processes.containers.setdefault(container.id, container)
+                self._watch_end(record.processes, container.pid)
 
     def _judged(self, record: PodRecord, now: float) -> LocalTrial | None:
         with about_pod(record.pod, record.gpus):
@@ -174,132 +185,133 @@ class Observer:
 
     def _judge(self, record: PodRecord, now: float) -> LocalTrial | None:
         pod = record.pod
-        if not pod.gated:
-            record.started, record.ended = True, record.over_since is not None
+        if not pod.gate.present:
+            record.started, record.end.ended = True, record.end.over_since is not None
             return None  # a trial without a GPU takes part in no switch
         gate = self._gate(pod)
         work = self._work(record)
-        if not record.started and (pod.gate_passed or record.containers):
+        if not record.started and (pod.gate.passed or record.processes.containers):
             record.started, record.gate_report = True, self._gates.gate_report(pod.uid)
-        state = derive(gate, work, record.acting)
+        state = derive(gate, work, record.act.current)
         changed = state is not record.state
         if changed:
-            why = reason(record.state, state, record.done)
+            why = reason(record.state, state, record.act.done)
             log.info("%s: %s > %s (%s)", pod.name, record.state or "-", state or "Ended", why)
             record.state, record.since = state, now
-        record.done = Acting.NOTHING
+        record.act.done = Acting.NOTHING
         if state is None:
             return None
-        if state is SlotState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
+        suspended = state is SlotState.SUSPENDED
+        if suspended and record.kill_at(now) is None and self._termination_seen(record.processes, changed):
             log.info("%s is being terminated; the signal arrived while it was frozen, or just before", pod.name)
             record.note_termination(now)
-        deleting = record.kill_at(now) is not None or record.over_since is not None
-        heeds = True
-        if deleting:  # a trial that continues on another node must not compute here as well
-            elsewhere = pod.migrate_to and record.image_complete is not False
-            heeds = not elsewhere and any(
-                handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
-            )
         hint = self._hints.get(pod.uid)
         hinted_gpus = hint.gpus if hint is not None else ()
-        method = self._methods.choose(pod.methods, len(record.gpus or hinted_gpus), record.failed)
+        method = self._methods.choose(pod.settings.methods, len(record.gpus or hinted_gpus), record.suspension.failed)
         return LocalTrial(
             key=pod.key,
-            pod=pod.name,
-            pod_uid=pod.uid,
+            pod=LocalPod(pod.name, pod.uid, pod.attempt),
             gpus=record.gpus,
             state=state,
             since=record.since,
             gate=gate,
             work=work,
-            deleting=deleting,
-            handles_sigterm=heeds,
-            deadline=record.kill_at(now),
-            grace=pod.grace,
-            retry_at=record.retry_at,
-            trouble=record.trouble,
-            memory_shortage=record.memory_shortage,
-            is_checkpointed=state is SlotState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
-            admitting=record.acting is Acting.ADMITTING,
-            memory=pod.memory,
-            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
-            attempt=pod.attempt,
-            method=method,
-            partly_suspended=record.partly_suspended and state is SlotState.RUNNING,
-            over_since=record.over_since,
+            admitting=record.act.current is Acting.ADMITTING,
+            termination=self._termination(record, now),
+            memory=TrialMemory(
+                declared=pod.requests.gpu_memory,
+                shortage=record.memory.shortage,
+                moves=method == CudaCheckpoint.name and moves_memory(pod.settings.methods),
+                is_checkpointed=suspended and self._methods.is_checkpointed(record.processes.freezers),
+            ),
+            suspension=Suspension(
+                method=method,
+                partial=record.suspension.partial and state is SlotState.RUNNING,
+                retry_at=record.act.retry_at,
+                trouble=record.act.trouble,
+            ),
             hinted_gpus=hinted_gpus,
         )
 
-    def _termination_seen(self, record: PodRecord, just_frozen: bool) -> bool:
+    def _termination(self, record: PodRecord, now: float) -> Termination:
+        deadline = record.kill_at(now)
+        deleting = deadline is not None or record.end.over_since is not None
+        heeds = True
+        if deleting:  # a trial that continues on another node must not compute here as well
+            elsewhere = record.pod.migration.to and record.migration.image_complete is not False
+            heeds = not elsewhere and any(
+                handles_sigterm(self._settings.proc, one.pid) for one in record.processes.containers.values()
+            )
+        return Termination(deleting, heeds, deadline, record.pod.termination.grace, record.end.over_since)
+
+    def _termination_seen(self, processes: PodProcesses, just_frozen: bool) -> bool:
         """Return whether a SIGTERM, or the preStop hook before it, is pending: nothing enters a frozen container."""
-        proc, containers = self._settings.proc, record.containers.values()
+        proc, containers = self._settings.proc, processes.containers.values()
         caught = just_frozen and any(prestop_hook_pending(proc, one.freezer) for one in containers)
         return caught or any(sigterm_pending(proc, one.pid) for one in containers)
 
     def _gate(self, pod: TrialPod) -> Gate:
-        if self._gates.passed(pod.uid) or pod.gate_passed:
+        if self._gates.passed(pod.uid) or pod.gate.passed:
             return Gate.PASSED
         if self._gates.waiting(pod.uid):
             return Gate.WAITING
         # the gate of a later pod has only not connected yet: no other agent can have opened it
-        return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
+        return Gate.SILENT if pod.gate.running and pod.uid in self._before else Gate.ABSENT
 
     def _work(self, record: PodRecord) -> Work:
-        if record.ended:
+        end, processes = record.end, record.processes
+        if end.ended:
             return Work.ENDED
-        over = record.over_since is not None
-        if not record.containers:
-            record.ended = over
+        over = end.over_since is not None
+        if not processes.containers:
+            end.ended = over
             return Work.ENDED if over else Work.NOT_STARTED
         try:
             self._note_gpu_state(record)
-            suspension_state = self._methods.suspension_state(record.freezers)
+            suspension_state = self._methods.suspension_state(processes.freezers)
         except (OSError, ValueError) as error:
             log.error(
                 "%s: assumed to be %s, as before, because its freezer cannot be read: %s",
                 record.pod.name,
-                record.work,
+                processes.work,
                 error,
             )
-            return record.work
+            return processes.work
         if suspension_state is SuspensionState.GONE:
             # every container that ran here is gone; another one of the pod may still start
-            all_seen = record.pod.running <= record.containers.keys()
-            record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
-            return Work.ENDED if record.ended else Work.NOT_STARTED
-        record.partly_suspended = (
-            suspension_state is SuspensionState.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
+            all_seen = record.pod.containers.running <= processes.containers.keys()
+            end.ended = over or (all_seen and len(processes.containers) >= len(record.pod.containers.names))
+            return Work.ENDED if end.ended else Work.NOT_STARTED
+        record.suspension.partial = (
+            suspension_state is SuspensionState.PARTLY_SUSPENDED and record.act.current is Acting.NOTHING
         )
-        if suspension_state is not SuspensionState.SUSPENDED and not record.complete and self._incomplete(record):
+        if suspension_state is not SuspensionState.SUSPENDED and not processes.complete and _incomplete(record):
             # if the pod were suspended now, a later container of it would run beside the next trial
             return Work.NOT_STARTED
-        record.complete = True
-        record.work = Work.FROZEN if suspension_state is SuspensionState.SUSPENDED else Work.THAWED
-        return record.work
+        processes.complete = True
+        processes.work = Work.FROZEN if suspension_state is SuspensionState.SUSPENDED else Work.THAWED
+        return processes.work
 
     def _note_gpu_state(self, record: PodRecord) -> None:
         """Note the GPU state of a container that was migrated here: it is partly suspended until it is restored.
 
         Only the pod's first container is migrated; a container beside it (a sidecar) started here.
         """
-        main = record.containers.get(record.pod.main)
-        if record.pod.gpu_state is None or record.gpu_state_noted or not record.gpus or main is None:
+        main, gpu_state = record.processes.containers.get(record.pod.containers.main), record.pod.migration.gpu_state
+        if gpu_state is None or record.migration.gpu_state_noted or not record.gpus or main is None:
             return
-        self._methods.add_migrated(main.freezer, record.pod.gpu_state, record.gpus)
-        record.gpu_state_noted = True
+        self._methods.add_migrated(main.freezer, gpu_state, record.gpus)
+        record.migration.gpu_state_noted = True
 
-    def _incomplete(self, record: PodRecord) -> bool:
-        return record.pod.starting or not record.pod.running <= record.containers.keys()
-
-    def _watch_end(self, record: PodRecord, pid: int) -> None:
+    def _watch_end(self, processes: PodProcesses, pid: int) -> None:
         """Wake the node reconciler as soon as a container's first process has ended, without waiting for a tick."""
-        if pid in record.pidfds:
+        if pid in processes.pidfds:
             return
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:
             return  # it has ended: the next observation sees it
-        record.pidfds[pid] = descriptor
+        processes.pidfds[pid] = descriptor
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -308,14 +320,19 @@ class Observer:
 
         loop.add_reader(descriptor, ended)
 
-    def _drop(self, record: PodRecord) -> None:
+    def _drop(self, processes: PodProcesses) -> None:
         loop = asyncio.get_running_loop()
-        for descriptor in record.pidfds.values():
+        for descriptor in processes.pidfds.values():
             loop.remove_reader(descriptor)
             os.close(descriptor)
-        record.pidfds.clear()
+        processes.pidfds.clear()
 
 
 def _concerns_us(pod: TrialPod) -> bool:
     """Return whether Podium suspends the pod's processes or watches its checkpoints."""
-    return pod.gated or bool(pod.checkpoint)
+    return pod.gate.present or bool(pod.settings.checkpoint)
+
+
+def _incomplete(record: PodRecord) -> bool:
+    containers = record.pod.containers
+    return containers.starting or not containers.running <= record.processes.containers.keys()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from podium_agent.observe.pod_payload import ContainerSpec, ContainerState, PodPayload, PodSpec
 from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
+from podium_core.schema.base import controlling_trial
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
@@ -31,200 +31,214 @@ MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
 ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
-class _Meta(ObjectMeta):
-    owner_references: list[OwnerReference] = Field(default_factory=list)
-    deletion_grace_period_seconds: int | None = None
+@dataclass(frozen=True, slots=True)
+class PodContainers:
+    """The containers of a trial's pod, without its gate and other init containers.
+
+    `running`: ids of those that run. `main`: id of the first one, whose log is read and which writes the checkpoints.
+    `starting`: one of them is still to start, and nothing prevents that.
+    """
+
+    names: tuple[str, ...] = ()
+    running: frozenset[str] = frozenset()
+    main: str = ""
+    starting: bool = False
 
 
-class _Variable(StatusModel):
-    name: str
-    value: str = ""
+@dataclass(frozen=True, slots=True)
+class PodGate:
+    """The gate of a trial's pod. Every pod with a slot has one; of other pods only the log is read."""
+
+    present: bool = True
+    running: bool = False
+    passed: bool = False
 
 
-class _Resources(StatusModel):
-    requests: dict[str, str] = Field(default_factory=dict)
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    """What the API reports of a trial's pod as a whole.
+
+    `ip`: its own address; empty without one, and for a pod in the network of its node.
+    """
+
+    ended: bool = False
+    conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # status and reason, by type
+    ip: str = ""
 
 
-class _Container(StatusModel):
-    name: str
+@dataclass(frozen=True, slots=True)
+class PodTermination:
+    """The end of a pod that is deleted."""
+
+    deadline: float | None = None  # when a deleted pod is killed; None: it is not deleted
+    grace: float = 30.0  # seconds from SIGTERM to SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequests:
+    """What a trial's pod asks for.
+
+    `cpu`: what each container requests while the trial runs; `cpu_now`: what it requests now; in thousandths of a
+    CPU.
+    """
+
+    gpu_memory: int = 0  # declared bytes of GPU memory
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    cpu_now: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """Settings of its job that a trial's pod carries as annotations.
+
+    `methods`: its job's suspension.methods, in order. `metrics_trouble`: why the metrics settings cannot be read.
+    """
+
+    methods: tuple[str, ...] = (FREEZE,)
+    checkpoint: str = ""  # folder of the checkpoints in the first container
+    metrics: MetricsConfig | None = None
+    metrics_trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodMigration:
+    """A live migration from or to this pod.
+
+    `to`: the target node, empty without a migration from here. `migrated`: the pod continues from an image of a live
+    trial, the `image` of its first container. `gpu_state`: its GPU state from the source node; `gpu_state_trouble`: why
+    that cannot be read, as a code and a sentence. Such a pod counts as one that started here.
+    """
+
+    to: str = ""
+    migrated: bool = False
     image: str = ""
-    env: list[_Variable] = Field(default_factory=list)
-    resources: _Resources = Field(default_factory=_Resources)
-
-
-class _Spec(StatusModel):
-    termination_grace_period_seconds: float = 30.0
-    containers: list[_Container] = Field(default_factory=list)
-    init_containers: list[_Container] = Field(default_factory=list)
-    host_network: bool = False
-
-
-class _Waiting(StatusModel):
-    reason: str = ""
-
-
-class _Terminated(StatusModel):
-    exit_code: int = 0
-
-
-class _Running(StatusModel):
-    started_at: datetime | None = None
-
-
-class _State(StatusModel):
-    waiting: _Waiting | None = None
-    running: _Running | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(StatusModel):
-    name: str
-    container_id: str = Field("", alias="containerID")
-    state: _State = Field(default_factory=_State)
-
-
-class _Condition(StatusModel):
-    type: str
-    status: str
-    reason: str = ""
-
-
-class _Status(StatusModel):
-    phase: str = "Pending"
-    pod_ip: str = Field("", alias="podIP")
-    conditions: list[_Condition] = Field(default_factory=list)
-    container_statuses: list[_ContainerStatus] = Field(default_factory=list)
-    init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
-
-
-class _Pod(StatusModel):
-    metadata: _Meta
-    spec: _Spec = Field(default_factory=_Spec)
-    status: _Status = Field(default_factory=_Status)
+    gpu_state: GpuState | None = None
+    gpu_state_trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPod:
-    """One trial's pod.
-
-    `running`: ids of its own containers that run; `ended`: it has ended, as the API reports.
-
-    `gated`: it has a gate, as every pod with a slot; of other pods only the log is read. `starting`: one of its
-    containers is still to start, and nothing prevents that. `main`: id of its first container, whose log is read and
-    which writes checkpoints to `checkpoint`. `methods`: its job's suspension.methods, in order.
-
-    `gpu_state`: of a migrated pod, its GPU state from the source node; `gpu_state_trouble`: why that cannot be read, as
-    a code and a sentence. Such a pod counts as one that started here.
-
-    `migrate_to`: the target node of its live migration, empty without one. `migrated`: it continues from an image of a
-    live trial, the `image` of its first container.
-
-    `ip`: its own address; empty without one, and for a pod in the network of its node.
-
-    `job`: its label, which anyone may set; only for the log.
-
-    `cpu`: what each container requests while the trial runs; `requests`: what it requests now; in thousandths of a
-    CPU.
-    """
+    """One trial's pod; `job`: its label, which anyone may set; only for the log."""
 
     key: TrialKey
     name: str
     uid: str
-    containers: tuple[str, ...]
-    running: frozenset[str]
-    ended: bool
-    gate_running: bool
-    gate_passed: bool
-    deadline: float | None  # when a deleted pod is killed
-    memory: int
-    reading: MetricsConfig | None
-    reading_trouble: str = ""
-    conditions: Mapping[str, tuple[str, str]] | None = None
-    gated: bool = True
-    starting: bool = False
     attempt: int = 0
-    grace: float = 30.0  # seconds from SIGTERM to SIGKILL
-    main: str = ""
-    checkpoint: str = ""
-    methods: tuple[str, ...] = (FREEZE,)
-    cpu: Mapping[str, int] = field(default_factory=dict)
-    requests: Mapping[str, int] = field(default_factory=dict)
-    gpu_state: GpuState | None = None
-    gpu_state_trouble: str = ""
-    migrate_to: str = ""
-    migrated: bool = False
-    image: str = ""
-    ip: str = ""
     job: str = ""
+    containers: PodContainers = PodContainers()
+    gate: PodGate = PodGate()
+    status: PodStatus = PodStatus()
+    termination: PodTermination = PodTermination()
+    requests: PodRequests = PodRequests()
+    settings: PodSettings = PodSettings()
+    migration: PodMigration = PodMigration()
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
     """Parse a trial's pod; raises ValueError if its label names a trial that does not control it."""
-    pod = _Pod.model_validate(payload)
-    meta, status = pod.metadata, pod.status
+    pod = PodPayload.model_validate(payload)
+    meta = pod.metadata
     trial = meta.labels.get(TRIAL_LABEL, "")
     owner = controlling_trial(meta.owner_references, trial)
     if owner is None:
         raise ValueError(f"label {TRIAL_LABEL}={trial}, but no HyperParamTrial of that name controls the pod")
-    main = status.container_statuses
-    gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
-    reading, trouble = _reading(meta.annotations.get(METRICS_ANNOTATION))
-    cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
-    gpu_state, gpu_state_trouble = _gpu_state(meta.annotations.get(GPU_STATE_ANNOTATION))
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
         uid=meta.uid,
-        containers=tuple(container.name for container in pod.spec.containers),
-        running=frozenset(_id(one.container_id) for one in main if one.state.running is not None),
-        ended=status.phase in ("Succeeded", "Failed")
-        or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
-        gate_running=gate is not None and gate.state.running is not None,
-        gate_passed=gate is not None and gate.state.terminated is not None and gate.state.terminated.exit_code == 0,
-        deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
-        memory=_memory(pod.spec),
-        reading=reading,
-        reading_trouble=trouble,
-        conditions={one.type: (one.status, one.reason) for one in status.conditions},
-        gated=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
-        starting=_starting(pod),
         attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
-        grace=_grace(pod),
-        main=_main(pod),
-        checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
-        methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
-        cpu=cpu,
-        requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
-        gpu_state=gpu_state,
-        gpu_state_trouble=gpu_state_trouble,
-        migrate_to=meta.annotations.get(MIGRATE_ANNOTATION, ""),
-        migrated=MIGRATED_ANNOTATION in meta.annotations,
-        image=pod.spec.containers[0].image if pod.spec.containers else "",
-        ip="" if pod.spec.host_network else status.pod_ip,
         job=meta.labels.get(JOB_LABEL, ""),
+        containers=_containers(pod),
+        gate=_gate(pod),
+        status=_status(pod),
+        termination=PodTermination(
+            deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None, grace=_grace(pod)
+        ),
+        requests=_requests(pod),
+        settings=_settings(meta.annotations),
+        migration=_migration(pod),
     )
 
 
-def _starting(pod: _Pod) -> bool:
+def _containers(pod: PodPayload) -> PodContainers:
+    statuses = pod.status.container_statuses
+    return PodContainers(
+        names=tuple(container.name for container in pod.spec.containers),
+        running=frozenset(_id(one.container_id) for one in statuses if one.state.running is not None),
+        main=_main(pod),
+        starting=_starting(pod),
+    )
+
+
+def _gate(pod: PodPayload) -> PodGate:
+    gate = next(
+        (one.state for one in pod.status.init_container_statuses if one.name == GATE_CONTAINER), ContainerState()
+    )
+    return PodGate(
+        present=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
+        running=gate.running is not None,
+        passed=gate.terminated is not None and gate.terminated.exit_code == 0,
+    )
+
+
+def _status(pod: PodPayload) -> PodStatus:
+    status, main = pod.status, pod.status.container_statuses
+    return PodStatus(
+        ended=status.phase in ("Succeeded", "Failed")
+        or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
+        conditions={one.type: (one.status, one.reason) for one in status.conditions},
+        ip="" if pod.spec.host_network else status.pod_ip,
+    )
+
+
+def _requests(pod: PodPayload) -> PodRequests:
+    cpu = from_annotation(pod.metadata.annotations.get(CPU_ANNOTATION, "{}"))
+    cpu_now = {one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu}
+    return PodRequests(_memory(pod.spec), cpu, cpu_now)
+
+
+def _settings(annotations: Mapping[str, str]) -> PodSettings:
+    metrics, trouble = _metrics(annotations.get(METRICS_ANNOTATION))
+    return PodSettings(
+        methods=tuple(annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
+        checkpoint=annotations.get(CHECKPOINT_ANNOTATION, ""),
+        metrics=metrics,
+        metrics_trouble=trouble,
+    )
+
+
+def _migration(pod: PodPayload) -> PodMigration:
+    annotations = pod.metadata.annotations
+    gpu_state, trouble = _gpu_state(annotations.get(GPU_STATE_ANNOTATION))
+    return PodMigration(
+        to=annotations.get(MIGRATE_ANNOTATION, ""),
+        migrated=MIGRATED_ANNOTATION in annotations,
+        image=pod.spec.containers[0].image if pod.spec.containers else "",
+        gpu_state=gpu_state,
+        gpu_state_trouble=trouble,
+    )
+
+
+def _starting(pod: PodPayload) -> bool:
     """Return whether a container is still to start.
 
     One that waits with an error (ImagePullBackOff) may never do so.
     """
     states = {one.name: one.state for one in pod.status.container_statuses}
     for container in pod.spec.containers:
-        state = states.get(container.name, _State())
+        state = states.get(container.name, ContainerState())
         reason = state.waiting.reason if state.waiting is not None else ""
         if state.running is None and state.terminated is None and reason in ON_ITS_WAY:
             return True
     return False
 
 
-def _grace(pod: _Pod) -> float:
+def _grace(pod: PodPayload) -> float:
     given = pod.metadata.deletion_grace_period_seconds
     return pod.spec.termination_grace_period_seconds if given is None else float(given)
 
 
-def _main(pod: _Pod) -> str:
+def _main(pod: PodPayload) -> str:
     first = pod.spec.containers[0].name if pod.spec.containers else ""
     return next((_id(one.container_id) for one in pod.status.container_statuses if one.name == first), "")
 
@@ -238,11 +252,11 @@ def _id(text: str) -> str:
     return text.rpartition("/")[2]
 
 
-def _thousandths(container: _Container) -> int:
+def _thousandths(container: ContainerSpec) -> int:
     return to_thousandths(container.resources.requests.get("cpu", "0"))
 
 
-def _memory(spec: _Spec) -> int:
+def _memory(spec: PodSpec) -> int:
     for container in spec.containers:
         for variable in container.env:
             if variable.name == MEMORY_VARIABLE and variable.value.isdigit():
@@ -250,7 +264,7 @@ def _memory(spec: _Spec) -> int:
     return 0
 
 
-def _reading(text: str | None) -> tuple[MetricsConfig | None, str]:
+def _metrics(text: str | None) -> tuple[MetricsConfig | None, str]:
     if text is None:
         return None, ""
     try:

@@ -37,8 +37,9 @@ class CheckpointWatch:
         The folder is closed after the check that follows the trial's end.
         """
         trial_record, over = self._record, self._record.ended
-        if self._looker is None and not self._over and trial_record.main is not None and trial_record.pod.checkpoint:
-            self._looker = CheckpointReader(self._proc, trial_record.main, trial_record.pod.checkpoint)
+        folder = trial_record.pod.settings.checkpoint
+        if self._looker is None and not self._over and trial_record.main is not None and folder:
+            self._looker = CheckpointReader(self._proc, trial_record.main, folder)
         frozen, was_frozen = trial_record.state is SlotState.SUSPENDED, self._frozen
         self._frozen = frozen
         if self._looker is not None and not (frozen and was_frozen):  # a frozen trial writes no checkpoint

@@ -63,17 +63,17 @@ class MetricsReader:
     def prepare(self, logs: Path) -> None:
         """Open the source at the record's position; `logs`: folder of the container's log."""
         self.close()
-        pod = self._record.pod
-        if pod.reading is None:
-            if pod.reading_trouble:
-                log.error("%s: its metrics are not read: %s", pod.name, pod.reading_trouble)
+        settings = self._record.pod.settings
+        if settings.metrics is None:
+            if settings.metrics_trouble:
+                log.error("%s: its metrics are not read: %s", self._record.pod.name, settings.metrics_trouble)
             return
         self._logs = logs
-        self._grid = Grid(maximize=pod.reading.direction == "maximize")
-        self._unread = UnreadLogNotes(pod.reading)
+        self._grid = Grid(maximize=settings.metrics.direction == "maximize")
+        self._unread = UnreadLogNotes(settings.metrics)
         self._lines = SkippingReader(_nothing, MAX_CONSECUTIVE)
         self._retry_at = 0.0
-        self._open_again(pod.reading)
+        self._open_again(settings.metrics)
 
     def _open_again(self, reading: MetricsConfig) -> None:
         try:
@@ -113,7 +113,7 @@ class MetricsReader:
             return False
 
     async def _read(self) -> bool:
-        reading = self._record.pod.reading
+        reading = self._record.pod.settings.metrics
         if self._retry_at is not None and reading is not None and time.monotonic() >= self._retry_at:
             self._open_again(reading)
         source = self._source
@@ -159,7 +159,7 @@ class MetricsReader:
         """Return the pod's address; empty without one, None while the trial cannot answer."""
         trial_record = self._record
         idle = trial_record.main is None or trial_record.ended or trial_record.state is SlotState.SUSPENDED
-        return None if idle else trial_record.pod.ip
+        return None if idle else trial_record.pod.status.ip
 
     def _pause(self, error: Exception) -> None:
         """Close a source that has failed, until it is opened again from the record's position."""

@@ -97,7 +97,7 @@ class NodeReporter:
         return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, clock.now())
 
     def _held_since(self, trial: LocalTrial) -> float:
-        trial_record = self._sources.node_reconciler.trial_record_of(trial.pod_uid)
+        trial_record = self._sources.node_reconciler.trial_record_of(trial.pod.uid)
         since = trial_record.held_since() if trial_record is not None else None
         return trial.since if since is None else since
 

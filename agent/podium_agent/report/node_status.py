@@ -81,14 +81,14 @@ def _gpu(
         (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
     )
     sample = gpu.sample
-    movable = max((trial.memory for trial in here if trial.moves_memory), default=0)
+    movable = max((trial.memory.declared for trial in here if trial.memory.moves), default=0)
     return GpuStatus(
         uuid=gpu.uuid,
         index=sample.index,
         product=sample.product,
         memory_total=sample.memory_total,
         memory_used=sample.memory_used,
-        memory_reserved=movable + sum(trial.memory for trial in here if not trial.moves_memory),
+        memory_reserved=movable + sum(trial.memory.declared for trial in here if not trial.memory.moves),
         memory_movable=movable,
         sm_utilization=round(gpu.sm_utilization, 1),
         temperature=sample.temperature,
@@ -117,8 +117,8 @@ def _trial(trial: LocalTrial) -> TrialOnGpu:
         namespace=trial.key.namespace,
         trial=trial.key.name,
         uid=trial.key.uid,
-        pod=trial.pod,
-        pod_uid=trial.pod_uid,
+        pod=trial.pod.name,
+        pod_uid=trial.pod.uid,
         state=trial.state,
         since=_moment(trial.since),
     )

@@ -30,7 +30,7 @@ class PodConditionWriter:
         self._metrics = metrics
         self._record = trial_record
         self._shown: dict[str, tuple[str, str]] = {}
-        earlier = (trial_record.pod.conditions or {}).get(DISRUPTION) == ("True", GPU_DRIVER_ERROR)
+        earlier = trial_record.pod.status.conditions.get(DISRUPTION) == ("True", GPU_DRIVER_ERROR)
         self._disruption = "of an earlier agent" if earlier else ""  # what the pod shows
         self._retry_at = 0.0
         self._backoff = Backoff(longest=LONGEST_PAUSE)
@@ -40,8 +40,8 @@ class PodConditionWriter:
         record = self._record
         if record.state is None or record.ended or record.closed or time.monotonic() < self._retry_at:
             return
-        shown: Mapping[str, tuple[str, str]] = self._shown or (record.pod.conditions or {})
-        body = patch(record.state, shown, _now(), record.memory_shortage, record.pod.gpu_state_trouble)
+        shown: Mapping[str, tuple[str, str]] = self._shown or record.pod.status.conditions
+        body = patch(record.state, shown, _now(), record.memory_shortage, record.pod.migration.gpu_state_trouble)
         if body is None or await self._write(body) is not None:
             return
         self._shown = dict(shown) | {

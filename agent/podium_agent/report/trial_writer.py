@@ -81,10 +81,11 @@ class TrialWriter:
     @property
     def container(self) -> str:
         """The container whose log is read."""
-        reading = self._record.pod.reading
+        reading = self._record.pod.settings.metrics
         if reading is not None:
             return reading.container
-        return next((name for name in self._record.pod.containers if name != GATE_CONTAINER), self._stored_container)
+        names = self._record.pod.containers.names
+        return next((name for name in names if name != GATE_CONTAINER), self._stored_container)
 
     async def run(self) -> None:
         """Write until the trial's end is written or the trial is gone; only a cancellation is raised."""
@@ -241,13 +242,14 @@ class TrialWriter:
             )
             spent = status.gpu_seconds
             start = AttemptStart(gate_report, trial_record.node, pod.attempt)
-            at, migrated = reached(status), pod.migrated or pod.gpu_state is not None
+            at, migrated = reached(status), pod.migration.migrated or pod.migration.gpu_state is not None
             ledger = begin_attempt(ledger, start, at, spent, clock.now(), migrated=migrated)
             save = at if migrated else ledger.checkpoint.step if ledger.checkpoint is not None else None
             begins_at = save or 0.0
             trial_record.touch()
             log.info("%s: its record begins", pod.name)
-        rereads = pod.reading is not None and pod.reading.source in PATH_SOURCES
+        metrics = pod.settings.metrics
+        rereads = metrics is not None and metrics.source in PATH_SOURCES
         position = position_from(status, None if rereads else pod.uid, self.container)
         trial_record.load(ledger, curve_from(status, begins_at, continues=position != Position()), position)
         trial_record.unread_log = status.unread_log if mine else None

@@ -49,13 +49,13 @@ class Resize:
 
 def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Resize, ...]:
     """Return the changes to make, decreases first because they may free the CPUs for the others. O(pods)."""
-    at_work = {trial.pod_uid: trial.occupies for trial in trials}
+    at_work = {trial.pod.uid: trial.occupies for trial in trials}
     planned = []
     for pod in pods:
-        if not pod.cpu or pod.ended or pod.deadline is not None or pod.uid not in at_work:
+        if not pod.requests.cpu or pod.status.ended or pod.termination.deadline is not None or pod.uid not in at_work:
             continue
-        wanted = {name: full if at_work[pod.uid] else DOWNSIZED_MILLICPUS for name, full in pod.cpu.items()}
-        if any(pod.requests.get(name) != cpu for name, cpu in wanted.items()):
+        wanted = {name: full if at_work[pod.uid] else DOWNSIZED_MILLICPUS for name, full in pod.requests.cpu.items()}
+        if any(pod.requests.cpu_now.get(name) != cpu for name, cpu in wanted.items()):
             planned.append(Resize(pod, wanted))
     return tuple(sorted(planned, key=lambda one: (one.raises, one.pod.key, one.pod.attempt)))
 

@@ -82,7 +82,7 @@ def prefer(
         health = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}[gpu.health if gpu else "Unknown"]
         stuck = any(not trial.freezable for trial in at_work)
         stops = sum(len(trial.gpus) for trial in at_work)
-        moved = sum(trial.memory for trial in at_work if trial.method == CudaCheckpoint.name)
+        moved = sum(trial.memory.declared for trial in at_work if trial.suspension.method == CudaCheckpoint.name)
         return health, stuck, stops, moved, len(here), round(gpu.sm_utilization) if gpu else 0, uuid
 
     chosen = list(must_include)
@@ -139,11 +139,11 @@ def blocked(
         if not trial.occupies or (trial.gpus and not set(uuids).intersection(trial.gpus)):
             continue
         name = f"trial {trial.key.namespace}/{trial.key.name}"
-        if trial.deleting:
+        if trial.termination.deleting:
             return "HolderTerminating", f"{name} is being deleted and has not ended yet"
         if not trial.freezable:
             return "HolderNotFreezable", f"{name} holds the GPU, and {NOT_FREEZABLE}"
-        if trial.trouble:
-            return "SuspendFailed", f"{name} could not be suspended: {trial.trouble}"
+        if trial.suspension.trouble:
+            return "SuspendFailed", f"{name} could not be suspended: {trial.suspension.trouble}"
         return "SwitchInProgress", f"{name} is still {trial.state}"
     return None

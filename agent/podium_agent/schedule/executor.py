@@ -82,8 +82,8 @@ class Executor:
         """Start all actions; return True if one of them changes something."""
         acted = False
         for action in actions:
-            record = self._observer.record(action.trial.pod_uid)
-            if record is None or record.acting is not Acting.NOTHING:
+            record = self._observer.record(action.trial.pod.uid)
+            if record is None or record.act.current is not Acting.NOTHING:
                 continue
             with about_pod(record.pod, record.gpus):  # the tasks that it starts inherit the fields
                 acted = self._execute(record, action) or acted
@@ -93,26 +93,26 @@ class Executor:
         """Start one action; return whether it changes something."""
         if isinstance(action, Wait):
             why = f"{action.reason}: {action.message}"
-            self._gates.tell(action.trial.pod_uid, why)
-            if action.trial.deleting and record.trouble != why:
-                record.trouble = why
-                log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
-            if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.retry_at:
-                record.retry_at = clock.now() + MEMORY_SECONDS
+            self._gates.tell(action.trial.pod.uid, why)
+            if action.trial.termination.deleting and record.act.trouble != why:
+                record.act.trouble = why
+                log.warning("%s is being deleted and remains suspended: %s", action.trial.pod.name, why)
+            if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.act.retry_at:
+                record.act.retry_at = clock.now() + MEMORY_SECONDS
                 self._start(self._check_memory_again(record))
             return False
-        log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
+        log.info("%s: %s (%s)", action.trial.pod.name, type(action).__name__.lower(), action.reason)
         if isinstance(action, Admit):
             if self._memory.concerns(record):
-                record.acting = Acting.ADMITTING
+                record.act.current = Acting.ADMITTING
                 self._start(self._admit(record))
             else:
                 self._open_gate(record)
         elif isinstance(action, Suspend):
-            record.acting = Acting.SUSPENDING
+            record.act.current = Acting.SUSPENDING
             self._start(self._suspend(record, action))
         else:
-            record.acting = Acting.RESUMING
+            record.act.current = Acting.RESUMING
             if action.reason == "FinalCheckpoint":
                 self._metrics.last_calls.inc()
             self._start(self._resume(record, action))
@@ -130,40 +130,40 @@ class Executor:
 
     async def _admit(self, record: PodRecord) -> None:
         memory_shortage = await self._memory.admit(record)
-        record.acting = Acting.NOTHING
+        record.act.current = Acting.NOTHING
         if memory_shortage:
             self._wait_for_memory(record, memory_shortage)
         else:
-            record.memory_shortage = ""
+            record.memory.shortage = ""
             self._open_gate(record)
         self._changed()
 
     async def _check_memory_again(self, record: PodRecord) -> None:
         """Check whether a trial that waits for GPU memory could have it now."""
-        record.memory_shortage = await self._memory.could(record)
-        if not record.memory_shortage:
-            record.retry_at = 0.0
+        record.memory.shortage = await self._memory.could(record)
+        if not record.memory.shortage:
+            record.act.retry_at = 0.0
             self._changed()
 
     def _wait_for_memory(self, record: PodRecord, memory_shortage: str) -> None:
-        record.memory_shortage = memory_shortage
-        record.retry_at = clock.now() + MEMORY_SECONDS
+        record.memory.shortage = memory_shortage
+        record.act.retry_at = clock.now() + MEMORY_SECONDS
         self._metrics.failures.labels("admission", INSUFFICIENT_GPU_MEMORY).inc()
         log.warning("%s waits for GPU memory: %s", record.pod.name, memory_shortage)
 
     async def _suspend(self, record: PodRecord, action: Suspend) -> None:
         at = clock.now()
-        method = action.trial.method
+        method = action.trial.suspension.method
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
         if not outcome.ok:
             if not outcome.is_shortage:
-                record.failed.add(method)
+                record.suspension.failed.add(method)
         else:
-            record.method = method
-            record.admitted = False
+            record.suspension.method = method
+            record.memory.admitted = False
             self._metrics.suspend.labels(method).observe(outcome.seconds)
-            trial_record = self._trial_record_of(action.trial.pod_uid)
+            trial_record = self._trial_record_of(action.trial.pod.uid)
             if trial_record is not None:
                 trial_record.suspended(SuspensionCost(method, at, outcome.seconds, freed=outcome.freed))
 
@@ -172,19 +172,20 @@ class Executor:
         if action.reason != "FinalCheckpoint" and self._memory.concerns(record):
             memory_shortage = await self._memory.admit(record)
             if memory_shortage:
-                record.acting = Acting.NOTHING
+                record.act.current = Acting.NOTHING
                 self._wait_for_memory(record, memory_shortage)
                 self._changed()
                 return
-        record.admitted = True
+        record.memory.admitted = True
         outcome = await self._try(self._methods.resume, record)
-        record.admitted = outcome.ok
+        record.memory.admitted = outcome.ok
         self._finish(record, "resume", outcome)
         if outcome.code == INSUFFICIENT_GPU_MEMORY:  # another pod took the memory first
             self._wait_for_memory(record, outcome.message)
         if outcome.ok:
-            self._metrics.resume.labels(record.method or action.trial.method or "unknown").observe(outcome.seconds)
-            trial_record = self._trial_record_of(action.trial.pod_uid)
+            method = record.suspension.method or action.trial.suspension.method or "unknown"
+            self._metrics.resume.labels(method).observe(outcome.seconds)
+            trial_record = self._trial_record_of(action.trial.pod.uid)
             if trial_record is not None:
                 trial_record.resumed(outcome.seconds)
 
@@ -193,7 +194,7 @@ class Executor:
     ) -> SuspensionOutcome:
         begin = time.monotonic()
         try:
-            outcome = await act(record.freezers)
+            outcome = await act(record.processes.freezers)
         except Exception as error:  # any error: otherwise the record would show the act as under way permanently
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return SuspensionOutcome(False, time.monotonic() - begin, "Crashed", repr(error))
@@ -204,15 +205,16 @@ class Executor:
         return outcome
 
     def _finish(self, record: PodRecord, what: str, outcome: SuspensionOutcome) -> None:
-        record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
+        act = record.act
+        act.current, act.done = Acting.NOTHING, act.current if outcome.ok else Acting.NOTHING
         if outcome.ok:
-            record.retry_at, record.trouble, record.memory_shortage = 0.0, "", ""
+            act.retry_at, act.trouble, record.memory.shortage = 0.0, "", ""
         else:
             ending = record.kill_at(clock.now()) is not None
             pause = min(HURRY_SECONDS, self._retry_seconds) if ending else self._retry_seconds
-            record.retry_at = clock.now() + pause
-            record.trouble = f"{outcome.code}: {outcome.message}"
+            act.retry_at = clock.now() + pause
+            act.trouble = f"{outcome.code}: {outcome.message}"
             self._metrics.failures.labels(what, outcome.code).inc()
-            log.error("%s: %s failed, trying again in %.1f s: %s", record.pod.name, what, pause, record.trouble)
+            log.error("%s: %s failed, trying again in %.1f s: %s", record.pod.name, what, pause, act.trouble)
         log.info("%s: %s took %.1f ms (%s)", record.pod.name, what, outcome.seconds * 1000, outcome.code)
         self._changed()

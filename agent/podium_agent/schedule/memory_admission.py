@@ -50,13 +50,13 @@ class MemoryAdmission:
 
         That holds if its next suspension will move the memory, or the last one moved it.
         """
-        return self._moved(record) or bool(self._methods.held_bytes(record.freezers))
+        return self._moved(record) or bool(self._methods.held_bytes(record.processes.freezers))
 
     async def admit(self, record: PodRecord) -> str:
         """Promise the memory to the trial and return an empty text, or return why it must wait."""
         async with self._lock:
             memory_shortage = await self._judge(record, shortfall)
-            record.admitted = not memory_shortage
+            record.memory.admitted = not memory_shortage
         return memory_shortage
 
     async def could(self, record: PodRecord) -> str:
@@ -73,7 +73,7 @@ class MemoryAdmission:
                 return ""  # frozen with its memory on the GPU
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
-            if not self._methods.held_bytes(record.freezers):
+            if not self._methods.held_bytes(record.processes.freezers):
                 log.warning("%s is admitted without a check of the GPU memory: %s", record.pod.name, error)
                 return ""  # a driver that never reports memory must not block the trial: it cannot move memory either
             return f"the free GPU memory is unknown: {error}"
@@ -108,21 +108,23 @@ class MemoryAdmission:
 
     def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
         """Return the footprint of one pod; raises OSError if the kernel does not report its processes."""
-        off_gpu = self._methods.held_bytes(record.freezers)
-        held = memory.held_by(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
+        freezers = record.processes.freezers
+        off_gpu = self._methods.held_bytes(freezers)
+        held = memory.held_by(frozenset(pid for freezer in freezers for pid in freezer.processes()))
         moved = self._moved(record)
         # a trial stopped before it took memory asks again; one stopped by `freeze` continues without asking
         frozen = record.state in STOPPED and not off_gpu and (bool(held) or not moved)
         return Footprint(
             record.pod.name,
             record.gpus,
-            record.pod.memory,
+            record.pod.requests.gpu_memory,
             held,
             off_gpu,
-            here=not record.ended and (record.admitted or record.state in AT_WORK or frozen),
-            leaves=moved and not frozen and CudaCheckpoint.name not in record.failed,
+            here=not record.end.ended and (record.memory.admitted or record.state in AT_WORK or frozen),
+            leaves=moved and not frozen and CudaCheckpoint.name not in record.suspension.failed,
         )
 
     def _moved(self, record: PodRecord) -> bool:
         """Return whether the next suspension is to move the trial's memory."""
-        return self._methods.choose(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name
+        allowed, failed = record.pod.settings.methods, record.suspension.failed
+        return self._methods.choose(allowed, len(record.gpus), failed) == CudaCheckpoint.name

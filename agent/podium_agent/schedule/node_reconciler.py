@@ -161,7 +161,7 @@ class NodeReconciler:
         """Give waiting gates a moment to connect after a start: until then they look as if they had been passed."""
         end = time.monotonic() + self._settings.settle_seconds
         while time.monotonic() < end and any(
-            pod.gate_running and not gates.waiting(pod.uid) for pod in self._pods.values()
+            pod.gate.running and not gates.waiting(pod.uid) for pod in self._pods.values()
         ):
             self.last_cycle = time.monotonic()
             await asyncio.sleep(0.05)
@@ -210,22 +210,22 @@ class NodeReconciler:
             present.add(uid)
             trial_record = self.trial_records.get(uid)
             if trial_record is None:
-                if record.absent:
+                if record.end.absent:
                     continue  # its status cannot be written any more, or belongs to the pod that continues the trial
                 trial_record = self.trial_records[uid] = self._open_trial_record(record.pod)
             trial_record.pod, trial_record.ending = record.pod, record.kill_at(now) is not None
             if record.started and not trial_record.started:
                 trial_record.started, trial_record.gate_report = True, record.gate_report
                 trial_record.urgent.set()
-            if trial_record.main is None and record.pod.main in record.containers:
-                trial_record.main = record.containers[record.pod.main]
+            if trial_record.main is None and record.pod.containers.main in record.processes.containers:
+                trial_record.main = record.processes.containers[record.pod.containers.main]
                 trial_record.urgent.set()
-            if trial_record.memory_shortage != record.memory_shortage:
-                trial_record.memory_shortage = record.memory_shortage
+            if trial_record.memory_shortage != record.memory.shortage:
+                trial_record.memory_shortage = record.memory.shortage
                 trial_record.urgent.set()
-            if record.pod.gated or record.ended:
+            if record.pod.gate.present or record.end.ended:
                 trial_record.follow(record.state, record.gpus, now)
-            if record.ended and record.over_since is not None and not trial_record.closed:
+            if record.end.ended and record.end.over_since is not None and not trial_record.closed:
                 trial_record.closed = True
                 trial_record.urgent.set()
         for record in observer.removed:
@@ -243,7 +243,7 @@ class NodeReconciler:
 def _unsettled(actions: tuple[Action, ...], observer: Observer) -> frozenset[str]:
     """Return the GPUs on which an action was started or an act is under way."""
     gpus = {uuid for action in actions if not isinstance(action, Wait) for uuid in action.trial.gpus}
-    gpus |= {uuid for record in observer.records() if record.acting != "Nothing" for uuid in record.gpus}
+    gpus |= {uuid for record in observer.records() if record.act.current != "Nothing" for uuid in record.gpus}
     gpus |= {
         uuid
         for action in actions

@@ -124,7 +124,7 @@ def newer(current: RunQueues, seen: RunQueues) -> RunQueues:
 
 def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> tuple[Action, ...]:
     """Return the actions to take now, one for every trial that does not simply continue."""
-    ordered = sorted(trials, key=lambda trial: (trial.key, trial.attempt, trial.pod_uid))
+    ordered = sorted(trials, key=lambda trial: (trial.key, trial.pod.attempt, trial.pod.uid))
     if run_queues.released:
         return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
     holders = _holders(run_queues, ordered)
@@ -134,7 +134,7 @@ def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> t
 
 
 def _released(trial: LocalTrial, now: float) -> Action | None:
-    if (trial.state is SlotState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
+    if (trial.state is SlotState.SUSPENDED or trial.suspension.partial) and now >= trial.suspension.retry_at:
         return Resume(trial, "Released")
     if trial.state is SlotState.GATED:
         return Wait(trial, "Released", "this node was released (podium thaw): no trial starts here")
@@ -148,7 +148,7 @@ def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str
         position = _queue_position(run_queues, trial, trials)
         if position is not None:
             # of two deleted pods the one with less time comes first
-            deadline = math.inf if trial.deadline is None else trial.deadline
+            deadline = math.inf if trial.termination.deadline is None else trial.termination.deadline
             candidates.append((position, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
     for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
@@ -161,7 +161,7 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
     """Return the worst position of the trial over its GPUs, -1 for a deleted pod, or None if it may not run."""
     if not trial.gpus:
         return None
-    if trial.deleting:
+    if trial.termination.deleting:
         return -1 if _ending(trial) and not _lacks_memory(trial) else None
     if _newer_pod(trial, trials) is not None:
         return None
@@ -189,11 +189,12 @@ def _ending(trial: LocalTrial) -> bool:
     """Return whether a deleted trial runs, or would handle its SIGTERM once it is thawed."""
     if trial.occupies:
         return True
-    return trial.state is SlotState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
+    end = trial.termination
+    return trial.state is SlotState.SUSPENDED and end.handles_sigterm and end.over_since is None
 
 
 def _lacks_memory(trial: LocalTrial) -> bool:
-    return bool(trial.memory_shortage) and trial.state in (SlotState.GATED, SlotState.SUSPENDED)
+    return bool(trial.memory.shortage) and trial.state in (SlotState.GATED, SlotState.SUSPENDED)
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
@@ -201,7 +202,7 @@ def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | 
 
     The operator makes one only after it gave up on this pod.
     """
-    return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
+    return next((other for other in trials if other.key == trial.key and other.pod.attempt > trial.pod.attempt), None)
 
 
 def _action(
@@ -211,12 +212,12 @@ def _action(
     trials: Sequence[LocalTrial],
     now: float,
 ) -> Action | None:
-    if trial.deleting:
+    if trial.termination.deleting:
         return _end(run_queues, trial, holders, trials, now)
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not reported yet on which GPU this pod has a slot")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory.shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.state is SlotState.RUNNING:
         return _while_running(trial, chosen, _suspend_reason(run_queues, trial, holders, trials), now)
@@ -227,16 +228,19 @@ def _action(
     in_the_way = _in_the_way(trial, trials)
     if in_the_way is not None:
         return _wait_for(trial, in_the_way)
-    if now < trial.retry_at:
-        return Wait(trial, "ResumeFailed", trial.trouble)
+    if now < trial.suspension.retry_at:
+        return Wait(trial, "ResumeFailed", trial.suspension.trouble)
     why = _entry_reason(run_queues, trial)
     return Admit(trial, why) if trial.state is SlotState.GATED else Resume(trial, why)
 
 
 def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: float) -> Action | None:
+    suspension = trial.suspension
     if not chosen and trial.freezable:
-        return Suspend(trial, suspend_reason) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
-    if trial.partly_suspended and now >= trial.retry_at:
+        if now < suspension.retry_at:
+            return Wait(trial, "SuspendFailed", suspension.trouble)
+        return Suspend(trial, suspend_reason)
+    if suspension.partial and now >= suspension.retry_at:
         return Resume(trial, "PartlySuspended")
     if not chosen:
         return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it runs until it ends or is requeued")
@@ -251,23 +255,24 @@ def _end(
     now: float,
 ) -> Action | None:
     """Decide for a deleted pod: a frozen trial is thawed to receive its SIGTERM, alone on the GPU if possible."""
-    if trial.over_since is not None:
-        overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
-        stop = trial.state is SlotState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
+    end, suspension = trial.termination, trial.suspension
+    if end.over_since is not None:
+        overdue = now - end.over_since >= end.grace + ORPHAN_SECONDS
+        stop = trial.state is SlotState.RUNNING and trial.freezable and overdue and now >= suspension.retry_at
         return Suspend(trial, "Orphan") if stop else None
-    if now < trial.retry_at or not trial.handles_sigterm:
+    if now < suspension.retry_at or not end.handles_sigterm:
         return None
-    if trial.partly_suspended:
+    if suspension.partial:
         return Resume(trial, "PartlySuspended")
     if trial.state is not SlotState.SUSPENDED:
         return None
-    if trial.is_checkpointed and any(run_queues.closed(uuid) for uuid in trial.gpus):
+    if trial.memory.is_checkpointed and any(run_queues.closed(uuid) for uuid in trial.gpus):
         return _wait(run_queues, trial, holders, trials)
-    final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
-    if trial.deadline is not None and now >= trial.deadline - final_checkpoint:
+    final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, end.grace * FINAL_CHECKPOINT_PART)
+    if end.deadline is not None and now >= end.deadline - final_checkpoint:
         return Resume(trial, "FinalCheckpoint")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory.shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
@@ -278,7 +283,7 @@ def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial |
     """Return another trial that occupies one of these GPUs; one whose GPUs are not known could be on any."""
     mine = set(trial.gpus)
     for other in trials:
-        if other.pod_uid != trial.pod_uid and other.occupies and (not other.gpus or mine.intersection(other.gpus)):
+        if other.pod.uid != trial.pod.uid and other.occupies and (not other.gpus or mine.intersection(other.gpus)):
             return other
     return None
 
@@ -303,20 +308,20 @@ def _suspend_reason(
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
-            return "Ending" if other.deleting else _entry_reason(run_queues, other)
+            return "Ending" if other.termination.deleting else _entry_reason(run_queues, other)
     return "NotInRunQueue"
 
 
 def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     """Let a trial wait that is next, because another one still occupies the GPU."""
     name, state = other.key.name, str(other.state)
-    if other.over_since is not None:
+    if other.termination.over_since is not None:
         return Wait(
             trial,
             "SwitchInProgress",
-            f"next on this GPU; pod {other.pod} of {name} has ended, but its processes still run",
+            f"next on this GPU; pod {other.pod.name} of {name} has ended, but its processes still run",
         )
-    if state == SlotState.RUNNING and not other.freezable and not other.deleting:
+    if state == SlotState.RUNNING and not other.freezable and not other.termination.deleting:
         return Wait(trial, "HolderNotFreezable", f"{name} holds the GPU, and {NOT_FREEZABLE}")
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
@@ -326,7 +331,7 @@ def _wait(
 ) -> Wait:
     newer_pod = _newer_pod(trial, trials)
     if newer_pod is not None:
-        return Wait(trial, "Superseded", f"{newer_pod.pod} has replaced this pod; this one waits to be deleted")
+        return Wait(trial, "Superseded", f"{newer_pod.pod.name} has replaced this pod; this one waits to be deleted")
     for uuid in trial.gpus:
         if uuid in run_queues.exclusive_pods:
             pod = run_queues.exclusive_pods[uuid] or "that is being admitted"

@@ -37,6 +37,57 @@ class Acting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LocalPod:
+    """The pod of a trial; `attempt`: number of the attempt that it makes."""
+
+    name: str
+    uid: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """The end of a trial's pod.
+
+    `over_since`: since when its pod has ended or is gone according to the API, while its processes run.
+    """
+
+    deleting: bool = False
+    handles_sigterm: bool = True  # a SIGTERM has an effect: pid 1 of its container handles it
+    deadline: float | None = None  # when the kubelet kills a deleted pod
+    grace: float = 30.0  # seconds of the grace period
+    over_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMemory:
+    """The GPU memory of a trial.
+
+    `shortage`: the memory that is missing, as a sentence; the trial claims no GPU until that could be free.
+    `is_checkpointed`: it is suspended with its GPU memory in host memory, and needs GPU memory again to run.
+    """
+
+    declared: int = 0  # bytes
+    shortage: str = ""
+    moves: bool = False  # it is moved off the GPU when the trial's time slice ends
+    is_checkpointed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """How a trial is suspended and resumed.
+
+    `method`: the best one that its job allows and this node has; empty: none. `partial`: the trial is Running, but
+    partly stopped, because an agent died while it suspended or resumed the trial.
+    """
+
+    method: str = "freeze"
+    partial: bool = False
+    retry_at: float = 0.0  # no act before: the last one failed
+    trouble: str = ""  # why the last act failed
+
+
+@dataclass(frozen=True, slots=True)
 class LocalTrial:
     """A trial on this node.
 
@@ -46,28 +97,16 @@ class LocalTrial:
     """
 
     key: TrialKey
-    pod: str
-    pod_uid: str
+    pod: LocalPod
     gpus: tuple[str, ...]
     state: SlotState
     since: float
     gate: Gate = Gate.ABSENT
     work: Work = Work.NOT_STARTED
-    deleting: bool = False
-    handles_sigterm: bool = True  # a SIGTERM has an effect: pid 1 of its container handles it
-    deadline: float | None = None  # when the kubelet kills a deleted pod
-    grace: float = 30.0  # seconds of the grace period
-    retry_at: float = 0.0  # no act before: the last one failed
-    trouble: str = ""  # why the last act failed
-    memory_shortage: str = ""  # the GPU memory that is missing: it claims no GPU until that could be free
-    is_checkpointed: bool = False  # suspended, with its GPU memory in host memory: it needs GPU memory again to run
     admitting: bool = False  # it is about to be admitted
-    memory: int = 0  # declared bytes of GPU memory
-    moves_memory: bool = False  # its GPU memory is moved off the GPU when its time slice ends
-    attempt: int = 0  # attempt of the pod
-    method: str = "freeze"  # suspension method: the best that its job allows and this node has; empty: none
-    partly_suspended: bool = False  # Running, but partly stopped: an agent died while it suspended or resumed the trial
-    over_since: float | None = None  # its pod has ended or is gone according to the API, but its processes run
+    termination: Termination = Termination()
+    memory: TrialMemory = TrialMemory()
+    suspension: Suspension = Suspension()
     hinted_gpus: tuple[str, ...] = ()
 
     @property
@@ -78,7 +117,7 @@ class LocalTrial:
     @property
     def freezable(self) -> bool:
         """Whether a method can suspend the trial in place."""
-        return bool(self.method)
+        return bool(self.suspension.method)
 
     @property
     def occupies(self) -> bool:

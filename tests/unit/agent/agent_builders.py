@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from grouped_values import change
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.pods import PodContainers, PodGate, PodSettings, TrialPod
 from podium_agent.report.trial_status import AGENT_FIELDS
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import ApiError
@@ -31,22 +32,17 @@ def pod_uid(name: str = "a", attempt: int = 0) -> str:
 
 
 def pod(name: str = "a", attempt: int = 0, **changes: object) -> TrialPod:
-    """A trial's pod whose gate was passed."""
+    """A trial's pod whose gate was passed; `changes` as `change` takes them."""
     base = TrialPod(
         key=key(name),
         name=f"{name}-{attempt}",
         uid=pod_uid(name, attempt),
-        containers=("train",),
-        running=frozenset(),
-        ended=False,
-        gate_running=False,
-        gate_passed=True,
-        deadline=None,
-        memory=0,
-        reading=READING,
         attempt=attempt,
+        containers=PodContainers(names=("train",)),
+        gate=PodGate(passed=True),
+        settings=PodSettings(metrics=READING),
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return cast(TrialPod, change(base, **changes))
 
 
 class TrialServer:

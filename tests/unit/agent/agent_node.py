@@ -39,7 +39,7 @@ class Node(Machine):
     def restart_agent(self) -> None:
         """Start a new agent; only what the machine holds remains of the previous one."""
         for record in self.observer.records():
-            self.observer._drop(record)
+            self.observer._drop(record.processes)
         self._start_agent()
 
     def _start_agent(self) -> None:
@@ -60,7 +60,7 @@ class Node(Machine):
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
         """Observe twice, since containers are searched at most twice a second; all trials are on GPU G."""
         for one in self.observer.records():
-            one.searched_at = 0.0
+            one.processes.searched_at = 0.0
         self.observer.observe(pods, now)
         for one in self.observer.records():
             one.gpus = ("G",)
@@ -73,7 +73,7 @@ class Node(Machine):
 
     def steps(self, run_queues: RunQueues, *pods: TrialPod, now: float = 1.0) -> set[str]:
         steps = decide(run_queues, self.look(*pods, now=now), now)
-        return {f"{type(step).__name__.lower()} {step.trial.pod} {step.reason}" for step in steps}
+        return {f"{type(step).__name__.lower()} {step.trial.pod.name} {step.reason}" for step in steps}
 
     def forget(self) -> None:
         """What runs here has ended: the observer closes what it watches."""

@@ -100,14 +100,14 @@ class Trial:
         names = ("train", "sidecar")[: self.containers]
         return pod(
             self.name,
-            containers=names,
-            running=frozenset(self.ids()) if self.let_in and not self.ended else frozenset(),
-            main=self.ids()[0] if self.let_in else "",
-            gate_running=not self.let_in,
-            gate_passed=self.let_in,
-            ended=self.ended,
-            deadline=self.deadline,
-            grace=self.grace,
+            containers__names=names,
+            containers__running=frozenset(self.ids()) if self.let_in and not self.ended else frozenset(),
+            containers__main=self.ids()[0] if self.let_in else "",
+            gate__running=not self.let_in,
+            gate__passed=self.let_in,
+            status__ended=self.ended,
+            termination__deadline=self.deadline,
+            termination__grace=self.grace,
         )
 
 
@@ -294,7 +294,7 @@ class Agent:
     async def turn(self) -> None:
         """One look, and the acts that it leads to, as far as they come: a freeze is done in the kernel's next turn."""
         for record in self.observer.records():
-            record.searched_at = 0.0
+            record.processes.searched_at = 0.0
         self.node_reconciler.reconcile(self.observer, self.executor)
         await asyncio.sleep(0)
         if self.executor._tasks:
@@ -311,7 +311,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for record in self.observer.records():
-            self.observer._drop(record)
+            self.observer._drop(record.processes)
 
 
 @contextmanager

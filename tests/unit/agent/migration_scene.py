@@ -19,7 +19,7 @@ from podium_agent.migration.container_checkpoint import MigrationTools
 from podium_agent.migration.controller import MigrationController
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pod_records import PodRecord
+from podium_agent.observe.pod_records import PodProcesses, PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.suspension.cuda import ProcessState
@@ -72,12 +72,13 @@ class Scene:
         self.notes = GpuStateNotes(self.root / "gpu-state")
         self.notes.write_held("c1", {"GPU-1": 64})
         self.pod = pod(
-            migrate_to=self.there,
-            methods=("cuda-checkpoint", CONTAINER_CHECKPOINT),
-            main="c1",
-            running=frozenset({"c1"}),
+            migration__to=self.there,
+            settings__methods=("cuda-checkpoint", CONTAINER_CHECKPOINT),
+            containers__main="c1",
+            containers__running=frozenset({"c1"}),
         )
-        self.record = PodRecord(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
+        containers = {"c1": Container("c1", FIRST_PID, self.freezer)}
+        self.record = PodRecord(self.pod, processes=PodProcesses(containers=containers))
         self.trial_record = TrialRecord(self.pod, "n", state=SlotState.SUSPENDED, ledger=UsageLedger())
         self.port = 0
 

@@ -21,7 +21,7 @@ from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.attempts.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
-from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import Acting, Gate, LocalPod, LocalTrial, Suspension, Termination, Work
 from podium_core.attempts.lost_work import (
     AttemptStart,
     CompletionMarker,
@@ -84,7 +84,7 @@ class Agent:
         trials = self._observe(now)
         started = False
         for step in decide(self.orders, trials, now):
-            record = self.records[step.trial.pod_uid]
+            record = self.records[step.trial.pod.uid]
             if isinstance(step, Wait) or record.acting is not Acting.NOTHING or record.process is None:
                 continue
             started = True
@@ -120,7 +120,7 @@ class Agent:
         self._hints.clear()
         trials = []
         for uid, record in list(self.records.items()):
-            over = uid not in present or record.pod.ended
+            over = uid not in present or record.pod.status.ended
             if over and record.over_since is None:
                 record.over_since = now
             trial = self._local_trial(record, now)
@@ -131,7 +131,7 @@ class Agent:
 
     def _local_trial(self, record: Record, now: float) -> LocalTrial | None:
         pod, process = record.pod, record.process
-        record.located = record.located or bool(pod.running) or (record.over_since is not None)
+        record.located = record.located or bool(pod.containers.running) or (record.over_since is not None)
         gate = self._gate(record)
         work = self._work(record)
         state = derive(gate, work, record.acting)
@@ -139,31 +139,31 @@ class Agent:
             record.state, record.since = state, now
         if state is None:
             return None
-        deleting = pod.deadline is not None or record.over_since is not None
+        deleting = pod.termination.deadline is not None or record.over_since is not None
         return LocalTrial(
             key=pod.key,
-            pod=pod.name,
-            pod_uid=pod.uid,
+            pod=LocalPod(pod.name, pod.uid, pod.attempt),
             gpus=(self._node.gpu,),
             state=state,
             since=record.since,
             gate=gate,
             work=work,
-            deleting=deleting,
-            handles_sigterm=process is not None and process.started,
-            deadline=pod.deadline,
-            grace=pod.grace,
-            attempt=pod.attempt,
-            method="freeze" if "freeze" in pod.methods else "",
-            over_since=record.over_since,
+            termination=Termination(
+                deleting,
+                handles_sigterm=process is not None and process.started,
+                deadline=pod.termination.deadline,
+                grace=pod.termination.grace,
+                over_since=record.over_since,
+            ),
+            suspension=Suspension("freeze" if "freeze" in pod.settings.methods else ""),
         )
 
     def _gate(self, record: Record) -> Gate:
-        if record.passed or record.pod.gate_passed:
+        if record.passed or record.pod.gate.passed:
             return Gate.PASSED
         if record.process is not None and record.process.gate:
             return Gate.WAITING
-        return Gate.SILENT if record.pod.gate_running else Gate.ABSENT
+        return Gate.SILENT if record.pod.gate.running else Gate.ABSENT
 
     def _work(self, record: Record) -> Work:
         process = record.process
@@ -179,7 +179,7 @@ class Agent:
 
     def _follow(self, record: Record, now: float) -> None:
         process = record.process
-        started = record.passed or record.pod.gate_passed or record.located
+        started = record.passed or record.pod.gate.passed or record.located
         if record.gone or process is None or not started or not process.passed:
             return
         if record.trial_record is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_builders import TrialServer, pod, pod_uid
 from agent_writing import Writing, kill, started
+from grouped_values import change
 from migration_scene import LATE, MINE, Scene, answered, settled
 
 from podium_agent.migration.controller import RETRY_SECONDS
@@ -35,7 +35,10 @@ REFUSALS = {
     "RestoreUnsupported": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
     "NodeNotFound": ("runtimes", {"n": "containerd://2.1.9"}),
     "ContainerNotRunning": ("record", None),
-    "MethodNotEnabled": ("pod", pod(migrate_to="there", main="c1", methods=("cuda-checkpoint",))),
+    "MethodNotEnabled": (
+        "pod",
+        pod(migration__to="there", containers__main="c1", settings__methods=("cuda-checkpoint",)),
+    ),
 }
 
 
@@ -55,15 +58,15 @@ def test_a_refused_migration_is_reported_and_changes_nothing(scene: Scene, code:
         ({}, {"state": SlotState.RUNNING}),
         ({}, {"state": SlotState.SUSPENDING}),
         ({}, {"ledger": None}),
-        ({"migrate_to": ""}, {}),
-        ({"deadline": 1.0}, {}),
-        ({"ended": True}, {}),
+        ({"migration__to": ""}, {}),
+        ({"termination__deadline": 1.0}, {}),
+        ({"status__ended": True}, {}),
     ],
 )
 def test_trials_that_are_not_checkpointed_yet(
     scene: Scene, pod_change: dict[str, Any], record_change: dict[str, Any]
 ) -> None:
-    scene.pod = replace(scene.pod, **pod_change)
+    scene.pod = change(scene.pod, **pod_change)
     for name, value in record_change.items():
         setattr(scene.trial_record, name, value)
 
@@ -82,7 +85,7 @@ def test_a_migration_cancelled_during_the_checkpoint_changes_nothing(scene: Scen
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, migrate_to="")
+            scene.pod = change(scene.pod, migration__to="")
             await settled(migration_controller)
 
     asyncio.run(take_back())
@@ -98,7 +101,7 @@ def test_an_archive_written_after_the_cancellation_is_removed(scene: Scene) -> N
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, migrate_to="")
+            scene.pod = change(scene.pod, migration__to="")
             await settled(migration_controller)
             for moment in (1.0, 1e4):
                 (scene.folder / LATE).touch()
@@ -130,7 +133,7 @@ def test_undoing_is_not_interrupted_by_the_next_reconcile(scene: Scene) -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, migrate_to="")
+            scene.pod = change(scene.pod, migration__to="")
             await migration_controller.reconcile(0.0)
             await slow.started.wait()
             for _ in range(3):
@@ -148,7 +151,7 @@ def test_the_image_of_a_cancelled_migration_is_removed(scene: Scene) -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
             assert scene.registry.manifests
-            scene.pod = replace(scene.pod, migrate_to="")
+            scene.pod = change(scene.pod, migration__to="")
             await settled(migration_controller)
 
     asyncio.run(take_back())
@@ -160,7 +163,7 @@ WORKS: list[tuple[str, dict[str, Any], SlotState, bool]] = [
     ("it stands still", {}, SlotState.SUSPENDED, False),
     ("it works", {}, SlotState.RUNNING, True),
     ("it is let work", {}, SlotState.RESUMING, True),
-    ("it works, its pod goes", {"deadline": 1.0}, SlotState.RUNNING, False),
+    ("it works, its pod goes", {"termination__deadline": 1.0}, SlotState.RUNNING, False),
 ]
 
 
@@ -173,15 +176,15 @@ def test_the_image_of_a_trial_that_runs_again_is_replaced(
     async def thawed() -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
-            assert scene.record.image_complete is True
-            scene.pod, scene.trial_record.state = replace(scene.pod, **about), state
+            assert scene.record.migration.image_complete is True
+            scene.pod, scene.trial_record.state = change(scene.pod, **about), state
             await migration_controller.reconcile(0.0)
 
     asyncio.run(thawed())
     answer = scene.trial_record.container_checkpoint
     assert answer is not None
     assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
-    assert scene.record.image_complete is not taken_back
+    assert scene.record.migration.image_complete is not taken_back
     assert scene.registry.manifests
 
 
@@ -192,13 +195,13 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
     async def deletion_meanwhile() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
-            assert scene.record.image_complete is False
+            assert scene.record.migration.image_complete is False
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, deadline=1.0)
+            scene.pod = change(scene.pod, termination__deadline=1.0)
             await settled(migration_controller)
 
     asyncio.run(deletion_meanwhile())
-    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
+    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (
         "FROZEN",
         None,
         False,
@@ -209,12 +212,12 @@ def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene:
     async def deletion_meanwhile() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
-            scene.pod = replace(scene.pod, deadline=1.0)
+            scene.pod = change(scene.pod, termination__deadline=1.0)
             await asyncio.gather(*migration_controller._tasks.values())
 
     asyncio.run(deletion_meanwhile())
     assert scene.registry.manifests
-    assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
+    assert (scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (None, False)
 
 
 def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None:
@@ -228,7 +231,7 @@ def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None
 
 def test_a_leftover_archive_is_removed_without_a_request(scene: Scene) -> None:
     (scene.folder / LATE).touch()
-    scene.pod = replace(scene.pod, migrate_to="")
+    scene.pod = change(scene.pod, migration__to="")
 
     async def look() -> None:
         async with scene.agent() as migration_controller:
@@ -274,15 +277,25 @@ def test_the_retry_pause_starts_at_the_failure(scene: Scene) -> None:
 
 
 CAME: list[tuple[str, dict[str, Any], str, bool]] = [
-    ("it runs", {"running": frozenset({"c2"})}, MINE, True),
+    ("it runs", {"containers__running": frozenset({"c2"})}, MINE, True),
     ("it waits at its gate", {}, MINE, False),
-    ("it goes before it ran", {"deadline": 1.0}, MINE, True),
-    ("its kubelet rejected it", {"main": "", "ended": True}, MINE, False),
-    ("that pod is deleted", {"main": "", "ended": True, "deadline": 1.0}, MINE, False),
-    ("it has ended", {"ended": True}, MINE, True),
-    ("the image is another namespace's", {"running": frozenset({"c2"})}, "podium-checkpoints/other/a-0", False),
-    ("the image is another repository's", {"running": frozenset({"c2"})}, f"{MINE}/../../../team/model", False),
-    ("the image is not a checkpoint", {"running": frozenset({"c2"})}, "team/model", False),
+    ("it goes before it ran", {"termination__deadline": 1.0}, MINE, True),
+    ("its kubelet rejected it", {"containers__main": "", "status__ended": True}, MINE, False),
+    ("that pod is deleted", {"containers__main": "", "status__ended": True, "termination__deadline": 1.0}, MINE, False),
+    ("it has ended", {"status__ended": True}, MINE, True),
+    (
+        "the image is another namespace's",
+        {"containers__running": frozenset({"c2"})},
+        "podium-checkpoints/other/a-0",
+        False,
+    ),
+    (
+        "the image is another repository's",
+        {"containers__running": frozenset({"c2"})},
+        f"{MINE}/../../../team/model",
+        False,
+    ),
+    ("the image is not a checkpoint", {"containers__running": frozenset({"c2"})}, "team/model", False),
 ]
 
 
@@ -296,7 +309,9 @@ def test_the_image_is_removed_once_the_new_node_has_it(
     async def look() -> None:
         async with scene.agent() as migration_controller:
             image = f"{scene.address}/{repository}@{digest}"
-            came: TrialPod = pod("a", 1, migrated=True, image=image, **({"main": "c2"} | state))
+            came: TrialPod = pod(
+                "a", 1, migration__migrated=True, migration__image=image, **({"containers__main": "c2"} | state)
+            )
             scene.pod = came
             await migration_controller.reconcile(0.0)
 
@@ -322,7 +337,7 @@ def test_the_result_remains_in_the_status_until_another_pod_writes_it(tmp_path: 
         await kill(writer)
         server.status |= {"attempt": 1, "lastStep": 7.0}
         server.status["logCursor"]["step"] = 7.0
-        successor = started(pod(attempt=1, migrated=True))  # of one that held nothing on a GPU yet
+        successor = started(pod(attempt=1, migration__migrated=True))  # of one that held nothing on a GPU yet
         writer = writing.start(successor)
         await writing.until(lambda: successor.owned, "the next attempt writes")
         await kill(writer)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from agent_builders import key
+from grouped_values import change
 from migration_scene import LATE, MINE, Scene, settled
 from migration_servers import DUMP
 
@@ -89,7 +89,7 @@ def gone_with(phase: str, *, named: bool = True, image_reported: bool = False) -
 
 def another_of_its_name(scene: Scene, image: str) -> None:
     gone_with("PodCreated")(scene, image)
-    scene.pod = replace(scene.pod, key=key("a")._replace(uid="another"))
+    scene.pod = change(scene.pod, key=key("a")._replace(uid="another"))
 
 
 CASES: list[tuple[Callable[[Scene, str], None], bool]] = [

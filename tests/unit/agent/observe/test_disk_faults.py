@@ -109,10 +109,10 @@ def test_without_descriptors_no_process_seems_to_have_ended(on_node: Callable[..
     """Otherwise the next trial would run beside it."""
 
     def scene(node: Node) -> None:
-        running = pod(running=frozenset({TRAIN}))
+        running = pod(containers__running=frozenset({TRAIN}))
         node.run(running, TRAIN, os.getpid())
         node.restart_agent()
-        ended = pod(ended=True, running=frozenset())
+        ended = pod(status__ended=True, containers__running=frozenset())
         with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
             node.look(ended)
         assert node.state(ended) is SlotState.RUNNING

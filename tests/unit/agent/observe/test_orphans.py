@@ -36,9 +36,9 @@ def test_a_pod_without_its_trial_does_not_run(on_node: Callable[..., None], owne
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())
-        running = pod(key=owner, running=frozenset({TRAIN}))
+        running = pod(key=owner, containers__running=frozenset({TRAIN}))
         assert node.steps(order("a"), running) == {"suspend a-0 NotInRunQueue"}
-        gated = pod("b", key=owner, gate_passed=False)
+        gated = pod("b", key=owner, gate__passed=False)
         node.waits_at_its_gate(gated)
         assert node.steps(order("a"), gated) == {"wait b-0 NotInRunQueue"}
 
@@ -48,9 +48,9 @@ def test_a_pod_without_its_trial_does_not_run(on_node: Callable[..., None], owne
 def test_a_restarted_agent_derives_each_state(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         holder, suspended, gated = (
-            pod("a", running=frozenset({TRAIN})),
-            pod("b", running=frozenset({"cd" * 32})),
-            pod("c", gate_passed=False, gate_running=True),
+            pod("a", containers__running=frozenset({TRAIN})),
+            pod("b", containers__running=frozenset({"cd" * 32})),
+            pod("c", gate__passed=False, gate__running=True),
         )
         node.run(holder, TRAIN, os.getpid())
         node.run(suspended, "cd" * 32, os.getppid()).ask(True)
@@ -70,7 +70,7 @@ def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
 
     def scene(node: Node) -> None:
         assert node.look() == ()
-        new = pod(gate_passed=False, gate_running=True)
+        new = pod(gate__passed=False, gate__running=True)
         assert node.state(new) is SlotState.GATED
         node.restart_agent()
         assert node.state(new) is SlotState.STARTING
@@ -101,7 +101,7 @@ def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., N
 
 GONE_FROM_THE_API: tuple[TrialPod, ...] = ()
 OVER = {
-    "failed by a restarted kubelet": (pod(ended=True, gate_passed=False),),
+    "failed by a restarted kubelet": (pod(status__ended=True, gate__passed=False),),
     "deleted by force": GONE_FROM_THE_API,
 }
 
@@ -113,11 +113,11 @@ def test_an_ended_pod_keeps_its_gpu_until_its_processes_are_gone(
 ) -> None:
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
-        assert node.state(pod(running=frozenset({TRAIN}))) is SlotState.RUNNING
+        assert node.state(pod(containers__running=frozenset({TRAIN}))) is SlotState.RUNNING
         if new_agent:
             node.restart_agent()
             node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
-        second = pod("b", gate_passed=False)
+        second = pod("b", gate__passed=False)
         node.waits_at_its_gate(second)
         assert node.steps(order("b", "a"), *after, second) == {"wait b-0 GPUInUse"}
         assert node.steps(order("b", "a"), *after, second, now=1.0 + 30.0 + ORPHAN_SECONDS) == {
@@ -137,8 +137,8 @@ def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
         freezer.ask(True)
-        assert node.state(pod(running=frozenset({TRAIN}))) is SlotState.SUSPENDED
-        new = pod(attempt=1, gate_passed=False)
+        assert node.state(pod(containers__running=frozenset({TRAIN}))) is SlotState.SUSPENDED
+        new = pod(attempt=1, gate__passed=False)
         node.waits_at_its_gate(new)
         assert node.steps(order("a"), *after, new, now=100.0) == {"admit a-1 FirstInRunQueue"}
         assert node.steps(order("a"), *after, now=200.0) == set()
@@ -151,11 +151,11 @@ def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], aft
     """Deleted or rejected at its gate: no process of it was ever on the GPU, and nothing of it is remembered."""
 
     def scene(node: Node) -> None:
-        gated = pod(gate_passed=False, gate_running=True)
+        gated = pod(gate__passed=False, gate__running=True)
         node.waits_at_its_gate(gated)
         assert node.state(gated) is SlotState.GATED
         assert node.look(*after) == ()
-        assert [record.ended for record in node.observer.records()] == [True] * len(after)
+        assert [record.end.ended for record in node.observer.records()] == [True] * len(after)
 
     on_node(scene)
 
@@ -164,7 +164,7 @@ def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], aft
 def test_a_remaining_sandbox_or_gate_is_not_a_trial(on_node: Callable[..., None], command: str) -> None:
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid(), command)
-        assert node.state(pod(ended=True)) is None
+        assert node.state(pod(status__ended=True)) is None
 
     on_node(scene)
 
@@ -174,10 +174,10 @@ def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: 
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())
-        running = pod(running=frozenset({TRAIN}))
-        assert not node.look(running)[0].deleting
-        assert node.look()[0].deleting
+        running = pod(containers__running=frozenset({TRAIN}))
+        assert not node.look(running)[0].termination.deleting
+        assert node.look()[0].termination.deleting
         trial = node.look(running)[0]
-        assert (trial.deleting, trial.state) == (False, SlotState.RUNNING)
+        assert (trial.termination.deleting, trial.state) == (False, SlotState.RUNNING)
 
     on_node(scene)

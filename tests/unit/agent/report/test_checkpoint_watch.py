@@ -23,7 +23,7 @@ class Saving:
 
     def __init__(self, writing: Writing) -> None:
         self.machine, self.server = writing.machine, writing.server
-        self.pod = pod(checkpoint="/ckpt", main=TRAIN)
+        self.pod = pod(settings__checkpoint="/ckpt", containers__main=TRAIN)
         self.freezer = self.machine.run(self.pod, TRAIN)
         self.folder = self.machine.root(TRAIN) / "ckpt"
         self.folder.mkdir()

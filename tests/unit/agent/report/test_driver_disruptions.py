@@ -19,7 +19,7 @@ from podium_agent.schedule.executor import Executor, ExecutorHooks
 from podium_agent.suspension.base import SuspensionOutcome
 from podium_cluster.client import ApiError
 from podium_core.attempts.local_scheduler import Suspend
-from podium_core.attempts.local_trial import LocalTrial
+from podium_core.attempts.local_trial import LocalPod, LocalTrial, Suspension
 from podium_core.schema.gpunode import SlotState
 
 SHOWN = {"DisruptionTarget": ("True", "GPUDriverError")}
@@ -95,7 +95,14 @@ def test_a_suspension_in_which_a_process_ends_is_noted() -> None:
     hooks = ExecutorHooks(lambda _: trial_record, lambda: None)
     parts: Any = SimpleNamespace(suspend=suspend, gates=None, admissions=None, memory=None)
     executor = Executor(parts, parts, parts, Metrics(), 1.0, hooks)
-    trial = LocalTrial(record.pod.key, "a-0", record.pod.uid, ("G",), SlotState.RUNNING, 0.0, method="cuda-checkpoint")
+    trial = LocalTrial(
+        record.pod.key,
+        LocalPod("a-0", record.pod.uid),
+        ("G",),
+        SlotState.RUNNING,
+        0.0,
+        suspension=Suspension("cuda-checkpoint"),
+    )
 
     asyncio.run(executor._suspend(record, Suspend(trial, "Preempted")))
     assert not trial_record.driver_error
@@ -121,7 +128,7 @@ def test_the_next_agent_takes_the_condition_of_a_trial_that_goes_on_back(
 
     async def scene(writing: Writing) -> None:
         recorded = follow(writing.server, [])
-        task = writing.start(started(pod(conditions=conditions)))
+        task = writing.start(started(pod(status__conditions=conditions)))
         await writing.until(lambda: writing.server.patches > 0, "the first report")
         task.cancel()
         done.extend(recorded)

@@ -54,7 +54,7 @@ def line(step: int) -> str:
 
 
 def test_a_file_is_read_while_the_trial_runs_and_after_its_end(write: Callable[..., TrialServer]) -> None:
-    one = pod(reading=reading("file", path="/logs/a.jsonl"), main=TRAIN)
+    one = pod(settings__metrics=reading("file", path="/logs/a.jsonl"), containers__main=TRAIN)
 
     async def scene(writing: Writing) -> None:
         file = folder_of(writing.machine) / "a.jsonl"
@@ -78,7 +78,9 @@ def test_a_file_is_read_while_the_trial_runs_and_after_its_end(write: Callable[.
 def test_a_shortage_of_threads_delays_metrics_and_checkpoints_only(
     write: Callable[..., TrialServer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = pod(reading=reading("file", path="/logs/a.jsonl"), main=TRAIN, checkpoint="/logs")
+    one = pod(
+        settings__metrics=reading("file", path="/logs/a.jsonl"), containers__main=TRAIN, settings__checkpoint="/logs"
+    )
 
     async def scene(writing: Writing) -> None:
         server, folder = writing.server, folder_of(writing.machine)
@@ -107,7 +109,10 @@ def test_a_new_attempt_counts_no_step_twice(write: Callable[..., TrialServer], k
     config, other = reading("file", path="/logs/a.jsonl"), "cd" * 32
 
     async def scene(writing: Writing) -> None:
-        first, second = pod(reading=config, main=TRAIN), pod(attempt=1, reading=config, main=other)
+        first, second = (
+            pod(settings__metrics=config, containers__main=TRAIN),
+            pod(attempt=1, settings__metrics=config, containers__main=other),
+        )
         before = "".join(map(line, (1, 2, 3)))
         (folder_of(writing.machine) / "a.jsonl").write_text(before)
         trial_record = running(writing.machine, first)
@@ -132,7 +137,7 @@ def test_a_new_attempt_counts_no_step_twice(write: Callable[..., TrialServer], k
 
 
 def test_event_files_have_a_cursor_each(write: Callable[..., TrialServer]) -> None:
-    one = pod(reading=reading("tensorboard", path="/logs"), main=TRAIN)
+    one = pod(settings__metrics=reading("tensorboard", path="/logs"), containers__main=TRAIN)
     data = event(1, acc=0.5) + event(2, acc=0.75)
 
     async def scene(writing: Writing) -> None:
@@ -159,7 +164,7 @@ def test_what_is_missing_is_reported_without_a_single_line(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podium_core.attempts.unread_log, "AFTER", 0.0)
-    one = pod(reading=reading("file", path="/logs/a.jsonl"), main=TRAIN)
+    one = pod(settings__metrics=reading("file", path="/logs/a.jsonl"), containers__main=TRAIN)
 
     async def scene(writing: Writing) -> None:
         file = folder_of(writing.machine) / "a.jsonl"
@@ -175,7 +180,7 @@ def test_what_is_missing_is_reported_without_a_single_line(
 
 
 def test_pushed_values_are_acknowledged_when_they_are_stored(write: Callable[..., TrialServer]) -> None:
-    one = pod(reading=reading("push"), main=TRAIN)
+    one = pod(settings__metrics=reading("push"), containers__main=TRAIN)
     queues = PushQueues()
 
     async def scene(writing: Writing) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from grouped_values import change
 
 from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
@@ -27,7 +28,7 @@ from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.attempts.local_scheduler import RunQueues
-from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalPod, LocalTrial, TrialMemory, Work
 from podium_core.attempts.lost_work import (
     AttemptLostWork,
     AttemptStart,
@@ -121,13 +122,17 @@ def pod_payload(**status: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_pod_is_parsed(status: Any, running: int, ended: bool, gate_running: bool, gate_passed: bool) -> None:
     pod = parse(pod_payload(**status))
-    assert (len(pod.running), pod.ended, pod.gate_running, pod.gate_passed) == (
+    assert (len(pod.containers.running), pod.status.ended, pod.gate.running, pod.gate.passed) == (
         running,
         ended,
         gate_running,
         gate_passed,
     )
-    assert (pod.key, pod.memory, pod.reading and pod.reading.metric) == (KEY, 1024, "acc")
+    assert (pod.key, pod.requests.gpu_memory, pod.settings.metrics and pod.settings.metrics.metric) == (
+        KEY,
+        1024,
+        "acc",
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,21 +150,21 @@ def test_a_container_that_is_still_to_start(second: Any, starting: bool) -> None
     statuses[1]["state"] = second
     payload = pod_payload(containerStatuses=statuses)
     payload["spec"]["containers"].append({"name": "log"})
-    assert parse(payload).starting == starting
+    assert parse(payload).containers.starting == starting
 
 
 def test_gate_attempt_and_grace_of_a_pod() -> None:
     payload = pod_payload()
     pod = parse(payload)
-    assert (pod.gated, pod.attempt, pod.grace) == (False, 0, 30.0)
+    assert (pod.gate.present, pod.attempt, pod.termination.grace) == (False, 0, 30.0)
     payload["spec"]["initContainers"] = [{"name": "download"}, {"name": "podium-gate"}]
     payload["metadata"]["labels"]["podium.dev/attempt"] = "3"
     payload["metadata"]["deletionGracePeriodSeconds"] = 1
     payload["spec"]["terminationGracePeriodSeconds"] = 300
     pod = parse(payload)
-    assert (pod.gated, pod.attempt, pod.grace) == (True, 3, 1.0)
+    assert (pod.gate.present, pod.attempt, pod.termination.grace) == (True, 3, 1.0)
     del payload["metadata"]["deletionGracePeriodSeconds"]
-    assert parse(payload).grace == 300.0
+    assert parse(payload).termination.grace == 300.0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     payload = pod_payload()
     if methods is not None:
         payload["metadata"]["annotations"]["podium.dev/methods"] = methods
-    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).methods, 1) == best
+    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).settings.methods, 1) == best
 
 
 def test_the_checkpoint_path_of_a_pod() -> None:
@@ -179,9 +184,9 @@ def test_the_checkpoint_path_of_a_pod() -> None:
     payload = pod_payload(
         containerStatuses=[{"name": name, "containerID": f"containerd://{name}", "state": {}} for name in names]
     )
-    assert (parse(payload).checkpoint, parse(payload).main) == ("", "train")
+    assert (parse(payload).settings.checkpoint, parse(payload).containers.main) == ("", "train")
     payload["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
-    assert parse(payload).checkpoint == "/ckpt"
+    assert parse(payload).settings.checkpoint == "/ckpt"
 
 
 def test_a_pod_without_an_owning_trial_is_refused() -> None:
@@ -277,7 +282,7 @@ def test_pod_conditions_are_patched_only_when_they_differ() -> None:
 
 
 def local(name: str, state: SlotState, since: float = 0.0) -> LocalTrial:
-    return LocalTrial(TrialKey("demo", name, name), name, name, ("A",), state, since, memory=100)
+    return LocalTrial(TrialKey("demo", name, name), LocalPod(name, name), ("A",), state, since, memory=TrialMemory(100))
 
 
 def status_of(*trials: LocalTrial, **sample: Any) -> Any:
@@ -292,7 +297,9 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
     coming = status_of(replace(local("a", SlotState.GATED), admitting=True)).gpus[0]
     assert (coming.holder, coming.trials[0].state) == (None, SlotState.GATED), "it holds nothing before its gate opens"
-    movers = (replace(local(name, OFF), moves_memory=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    movers = (
+        change(local(name, OFF), memory__moves=True, memory__declared=size) for name, size in (("a", 60), ("b", 70))
+    )
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", SlotState.GATED), local("c", OFF)))

@@ -238,7 +238,7 @@ def test_a_script_that_continues_before_its_checkpoint_loses_that_too(
     reading = MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
     )
-    second, said = pod(attempt=1, reading=reading), GateReport(CompletionMarker(20.0))
+    second, said = pod(attempt=1, settings__metrics=reading), GateReport(CompletionMarker(20.0))
     points = [{"step": float(step), "value": 0.1, "time": 1.0} for step in range(1, 21)]
 
     async def scene(writing: Writing) -> None:
@@ -269,7 +269,7 @@ def test_a_script_never_loses_more_steps_than_it_had(
 ) -> None:
     """Some print an evaluation before the first step as step -1. One such line once ended the whole agent."""
     reading = TEXT.model_copy(update={"format": "json"})
-    one = pod(attempt=1, reading=reading)
+    one = pod(attempt=1, settings__metrics=reading)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(one).write_text(cri(f'{{"acc": 0.1, "epoch": {begins}}}') + cri('{"acc": 0.2, "epoch": 1}'))
@@ -283,7 +283,7 @@ def test_a_script_never_loses_more_steps_than_it_had(
 
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
-        await writing.whole_life(TrialRecord(pod(attempt=1, gate_passed=False), "n"))
+        await writing.whole_life(TrialRecord(pod(attempt=1, gate__passed=False), "n"))
 
     assert write(scene, lastStep=7).patches == 0
 
@@ -407,7 +407,7 @@ ANNOUNCING = ["noise", "epoch=3", "noise", "noise", "acc=0.3", "epoch=4", "epoch
 @pytest.mark.parametrize("dies_after", range(1, len(ANNOUNCING) + 1))
 def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., TrialServer], dies_after: int) -> None:
     """Step and value on different lines, and the agent dies in between: no step is lost, no line is counted twice."""
-    one = pod(reading=TEXT)
+    one = pod(settings__metrics=TEXT)
 
     async def scene(writing: Writing) -> None:
         log = writing.machine.log(one)
@@ -502,7 +502,7 @@ def test_the_allocation_of_a_deleted_pod_is_closed_as_reported(write: Callable[.
     since = datetime.fromtimestamp(time.time() - 600, UTC)
 
     async def scene(writing: Writing) -> None:
-        trial_record = started(pod(containers=(), reading=None))
+        trial_record = started(pod(containers__names=(), settings__metrics=None))
         trial_record.orphaned = True
         await writing.whole_life(trial_record)
 

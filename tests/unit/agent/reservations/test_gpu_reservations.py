@@ -6,12 +6,12 @@ import asyncio
 import os
 import signal
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from agent_builders import Machine, key, pod
+from grouped_values import change
 
 import podium_agent.reservations.controller
 from podium_agent.deviceplugin.servicer import ReservedSlotService
@@ -40,7 +40,7 @@ from podium_core.attempts.local_scheduler import (
     RunQueues,
     decide,
 )
-from podium_core.attempts.local_trial import Gate, LocalTrial
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Suspension
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import SlotState
 
@@ -51,7 +51,7 @@ GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")
 
 def trial(state: SlotState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
     gate = Gate.WAITING if state is GATED else Gate.PASSED
-    return LocalTrial(key(), "a-0", "uid-a", (gpu,), state, 0.0, gate=gate, method=method)
+    return LocalTrial(key(), LocalPod("a-0", "uid-a"), (gpu,), state, 0.0, gate=gate, suspension=Suspension(method))
 
 
 STATES = {
@@ -128,7 +128,9 @@ def test_the_local_scheduler_on_reserved_gpus(
 def test_a_final_checkpoint_takes_no_memory_of_another_pods_gpu(
     reserved: tuple[str, ...], is_checkpointed: bool, expected: set[str]
 ) -> None:
-    ending = replace(trial(OFF), deleting=True, deadline=12.0, is_checkpointed=is_checkpointed)
+    ending = change(
+        trial(OFF), termination__deleting=True, termination__deadline=12.0, memory__is_checkpointed=is_checkpointed
+    )
     steps = decide(RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved), [ending], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 

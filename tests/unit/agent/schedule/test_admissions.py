@@ -32,7 +32,7 @@ def test_a_pod_deleted_by_force_just_after_its_admission_without_an_agent(on_nod
     """
 
     def scene(node: Node) -> None:
-        first, second = pod("a", gate_passed=False), pod("b", gate_passed=False)
+        first, second = pod("a", gate__passed=False), pod("b", gate__passed=False)
         node.waits_at_its_gate(first)
         assert node.executor.execute(decide(order("a", "b"), node.look(first), 1.0))
         freezer = node.run(first, TRAIN, os.getpid())

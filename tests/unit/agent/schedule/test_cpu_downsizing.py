@@ -13,16 +13,16 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer, resizes
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
-from podium_core.attempts.local_trial import LocalTrial
+from podium_core.attempts.local_trial import LocalPod, LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 
 def downsized(name: str, requests: int, **more: Any) -> TrialPod:
-    return pod(name, cpu={"train": 1500}, requests={"train": requests}, **more)
+    return pod(name, requests__cpu={"train": 1500}, requests__cpu_now={"train": requests}, **more)
 
 
 def trial(one: TrialPod, state: SlotState) -> LocalTrial:
-    return LocalTrial(one.key, one.name, one.uid, ("GPU-0",), state, 0.0)
+    return LocalTrial(one.key, LocalPod(one.name, one.uid), ("GPU-0",), state, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,12 @@ def test_a_running_trial_requests_its_cpus(state: SlotState, requests: int, want
 
 
 def test_decreases_come_first_and_deleted_pods_are_unchanged() -> None:
-    taker, giver, leaver, other = downsized("a", 10), downsized("b", 1500), downsized("c", 1500, deadline=9.0), pod("d")
+    taker, giver, leaver, other = (
+        downsized("a", 10),
+        downsized("b", 1500),
+        downsized("c", 1500, termination__deadline=9.0),
+        pod("d"),
+    )
     unknown = downsized("e", 1500)
     states = [
         trial(taker, SlotState.RUNNING),

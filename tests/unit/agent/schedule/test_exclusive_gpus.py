@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
+from grouped_values import change
 
 from podium_agent.observe.gpu_health import Gpu, Health, Sample
 from podium_agent.schedule.exclusive_gpus import (
@@ -19,7 +21,7 @@ from podium_agent.schedule.exclusive_gpus import (
     whole_gpu_devices,
 )
 from podium_core.attempts.local_scheduler import Action, QueueEntry, RunQueues, decide
-from podium_core.attempts.local_trial import Gate, LocalTrial
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 
@@ -32,8 +34,8 @@ NOW = 1000.0
 def trial(name: str, state: SlotState, gpus: str = "A", **changes: object) -> LocalTrial:
     key = TrialKey("demo", name, f"uid-{name}")
     gate = Gate.WAITING if state is GATED else Gate.PASSED
-    base = LocalTrial(key, f"{name}-0", f"pod-{name}", tuple(gpus), state, 0.0, gate=gate)
-    return replace(base, **changes)  # type: ignore[arg-type]
+    base = LocalTrial(key, LocalPod(f"{name}-0", f"pod-{name}"), tuple(gpus), state, 0.0, gate=gate)
+    return cast(LocalTrial, change(base, **changes))
 
 
 def gpu(uuid: str, health: Health = "Healthy", use: float = 0.0) -> Gpu:
@@ -59,23 +61,26 @@ WHICH = {
     ),
     "a frozen one moves no memory": (
         "AB",
-        [trial("a", RUNNING, method="cuda-checkpoint", memory=9), trial("b", RUNNING, "B", memory=9)],
+        [
+            trial("a", RUNNING, suspension__method="cuda-checkpoint", memory__declared=9),
+            trial("b", RUNNING, "B", memory__declared=9),
+        ],
         "B",
     ),
     "the less to move": (
         "AB",
         [
-            trial("a", RUNNING, method="cuda-checkpoint", memory=9),
-            trial("b", RUNNING, "B", method="cuda-checkpoint", memory=8),
+            trial("a", RUNNING, suspension__method="cuda-checkpoint", memory__declared=9),
+            trial("b", RUNNING, "B", suspension__method="cuda-checkpoint", memory__declared=8),
         ],
         "B",
     ),
     "never one that cannot be suspended, if there is another": (
         "ABC",
-        [trial("a", RUNNING, method=""), trial("b", RUNNING, "B")],
+        [trial("a", RUNNING, suspension__method=""), trial("b", RUNNING, "B")],
         "C",
     ),
-    "it is the last but for an ill one": ("AX", [trial("a", RUNNING, method="")], "A"),
+    "it is the last but for an ill one": ("AX", [trial("a", RUNNING, suspension__method="")], "A"),
     "one that only waits there stops nothing": ("AB", [trial("a", OFF), trial("b", RUNNING, "B")], "A"),
     "the fewer that wait": ("AB", [trial("a", RUNNING), trial("w", GATED), trial("b", RUNNING, "B")], "B"),
 }
@@ -137,9 +142,13 @@ WAITS = {
     "not verified yet": ("A", [trial("a", OUT)], "SwitchInProgress"),
     "let in a moment ago": ("A", [trial("a", STARTING)], "SwitchInProgress"),
     "could be on any GPU": ("A", [trial("a", RUNNING, "")], "SwitchInProgress"),
-    "cannot be suspended": ("A", [trial("a", RUNNING, method="")], "HolderNotFreezable"),
-    "was not suspended when it was tried": ("A", [trial("a", RUNNING, trouble="FreezeTimeout: x")], "SuspendFailed"),
-    "saves before it ends": ("A", [trial("a", RUNNING, deleting=True)], "HolderTerminating"),
+    "cannot be suspended": ("A", [trial("a", RUNNING, suspension__method="")], "HolderNotFreezable"),
+    "was not suspended when it was tried": (
+        "A",
+        [trial("a", RUNNING, suspension__trouble="FreezeTimeout: x")],
+        "SuspendFailed",
+    ),
+    "saves before it ends": ("A", [trial("a", RUNNING, termination__deleting=True)], "HolderTerminating"),
 }
 
 
@@ -164,12 +173,12 @@ RULES = {
     "what hangs on to several GPUs leaves all": ([trial("a", RUNNING, "AB"), trial("b", OFF, "B")], {"suspend a ExclusivePod", "wait b SwitchInProgress"}),
     "other GPUs are unaffected": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a ExclusivePod", "resume b Ranked"}),
     "one that is starting is left to start": ([trial("a", STARTING)], set()),
-    "what cannot be suspended works on": ([trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "half-stopped by a dead agent": ([trial("a", RUNNING, partly_suspended=True)], {"suspend a ExclusivePod"}),
-    "a deleted trial ends": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
-    "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
-    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, is_checkpointed=True)], {"wait a ExclusivePod"}),
-    "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a FinalCheckpoint"}),
+    "what cannot be suspended works on": ([trial("a", RUNNING, suspension__method="")], {"wait a FreezeNotAllowed"}),
+    "half-stopped by a dead agent": ([trial("a", RUNNING, suspension__partial=True)], {"suspend a ExclusivePod"}),
+    "a deleted trial ends": ([trial("a", RUNNING, termination__deleting=True, termination__deadline=90.0)], set()),
+    "a frozen one waits for its last call": ([trial("a", OFF, termination__deleting=True, termination__deadline=90.0)], set()),
+    "not with memory that was moved off": ([trial("a", OFF, termination__deleting=True, termination__deadline=12.0, memory__is_checkpointed=True)], {"wait a ExclusivePod"}),
+    "and hears it": ([trial("a", OFF, termination__deleting=True, termination__deadline=12.0)], {"resume a FinalCheckpoint"}),
 }  # fmt: skip
 
 

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
+from grouped_values import change
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ from podium_core.attempts.local_scheduler import (
     decide,
     newer,
 )
-from podium_core.attempts.local_trial import Gate, LocalTrial
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 
@@ -36,14 +38,13 @@ def key(name: str) -> TrialKey:
 def trial(name: str, state: SlotState, gpus: str = "A", **changes: object) -> LocalTrial:
     base = LocalTrial(
         key(name),
-        f"{name}-0",
-        f"pod-{name}",
+        LocalPod(f"{name}-0", f"pod-{name}"),
         tuple(gpus),
         state,
         0.0,
         gate=Gate.WAITING if state is GATED else Gate.PASSED,
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return cast(LocalTrial, change(base, **changes))
 
 
 def run_queues(epoch: int = 1, released: bool = False, **gpus: str) -> RunQueues:
@@ -79,51 +80,51 @@ CASES = {
     "what the big one cannot have goes to the next": (run_queues(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a GPUInUse", "resume c Ranked"}),
     "crossed orders do not deadlock": (run_queues(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b GPUInUse"}),
     "in the order of one of its GPUs only": (run_queues(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInRunQueue"}),
-    "a failed suspension is tried again later": (run_queues(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
-    "a failed resumption too": (run_queues(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
-    "deleted while running: it handles its own SIGTERM": (run_queues(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
-    "deleted while frozen: the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
-    "then it is thawed alone": (run_queues(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
-    "deleted, and deaf to SIGTERM: stays frozen": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, handles_sigterm=False)], set()),
-    "last call": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "a short grace period: first the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
-    "a short grace period: last call in its last third": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b FinalCheckpoint"}),
-    "waits for memory: others work": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free")], {"wait b InsufficientGPUMemory"}),
-    "deleted while it waits for memory: others work meanwhile": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free", deleting=True, deadline=90.0)], {"wait b InsufficientGPUMemory"}),
-    "deleted while it waits for memory: last call": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free", deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "deleted at its gate: nothing": (run_queues(A="a"), [trial("a", GATED, deleting=True)], set()),
-    "deleted while it is being suspended: first that is over": (run_queues(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it is being resumed: it works soon, and hears": (run_queues(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it starts: the kubelet ends it": (run_queues(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it starts behind the holder": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
-    "a thaw that failed is tried again later, deleted or not": (run_queues(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
-    "two deleted: the one with less time comes first": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
-    "two deleted: the other's last call": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a FinalCheckpoint"}),
-    "a last call beside a holder that is just starting": (run_queues(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "after a last call the holder still makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
-    "half stopped: it is resumed": (run_queues(A="ab"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
-    "half-stopped, and another is next: off whole": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
-    "half-stopped, and may not be frozen": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
-    "half-stopped, and deleted": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
-    "half-stopped, and its thaw failed a moment ago": (run_queues(A="a"), [trial("a", RUNNING, partly_suspended=True, retry_at=20.0)], set()),
-    "half-stopped, and released": (run_queues(released=True, A="a"), [trial("a", RUNNING, partly_suspended=True)], {"resume a Released"}),
-    "may not be frozen: it runs, and the next one waits with a reason": (run_queues(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
-    "may not be frozen: not for one that must end either": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
-    "may not be frozen: then a last call": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
-    "may not be frozen, but was: it resumes": (run_queues(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
-    "may not be frozen, and is on its way out": (run_queues(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
-    "not in the order any more, but may not be frozen": (run_queues(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "an older pod of the trial may not work": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
-    "nor be let in": (run_queues(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "admit a Ranked"}),
-    "nor be thawed": (run_queues(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
-    "but it may end": (run_queues(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
-    "over, and works: it may still be saving": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and works: left to the kubelet": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and works for long: frozen": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
-    "over for long, and may not be frozen": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0, method=""), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and frozen: it stays so, and the next works": (run_queues(A="ab"), [trial("a", OFF, deleting=True, over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
-    "over on a GPU that is not known: in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a SwitchInProgress"}),
-    "an older pod of the same trial is in the way of the new one": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
+    "a failed suspension is tried again later": (run_queues(A="b"), [trial("a", RUNNING, suspension__retry_at=20.0, suspension__trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
+    "a failed resumption too": (run_queues(A="a"), [trial("a", OFF, suspension__retry_at=20.0)], {"wait a ResumeFailed"}),
+    "deleted while running: it handles its own SIGTERM": (run_queues(A="ba"), [trial("a", RUNNING, termination__deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
+    "deleted while frozen: the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, termination__deleting=True)], {"suspend a Ending"}),
+    "then it is thawed alone": (run_queues(A="ab"), [trial("a", OFF), trial("b", OFF, termination__deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
+    "deleted, and deaf to SIGTERM: stays frozen": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, termination__deleting=True, termination__handles_sigterm=False)], set()),
+    "last call": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, termination__deleting=True, termination__deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "a short grace period: first the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, termination__deleting=True, termination__deadline=11.0, termination__grace=1.0)], {"suspend a Ending"}),
+    "a short grace period: last call in its last third": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, termination__deleting=True, termination__deadline=10.3, termination__grace=1.0)], {"resume b FinalCheckpoint"}),
+    "waits for memory: others work": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", OFF, memory__shortage="0 free")], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: others work meanwhile": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory__shortage="0 free", termination__deleting=True, termination__deadline=90.0)], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: last call": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory__shortage="0 free", termination__deleting=True, termination__deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "deleted at its gate: nothing": (run_queues(A="a"), [trial("a", GATED, termination__deleting=True)], set()),
+    "deleted while it is being suspended: first that is over": (run_queues(A="ab"), [trial("a", OFF), trial("b", OUT, termination__deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it is being resumed: it works soon, and hears": (run_queues(A="ab"), [trial("a", OFF), trial("b", IN, termination__deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it starts: the kubelet ends it": (run_queues(A="ba"), [trial("a", OFF), trial("b", STARTING, termination__deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it starts behind the holder": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", STARTING, termination__deleting=True)], {"suspend a Ending"}),
+    "a thaw that failed is tried again later, deleted or not": (run_queues(A="ab"), [trial("b", OFF, termination__deleting=True, termination__deadline=12.0, suspension__retry_at=11.0)], set()),
+    "two deleted: the one with less time comes first": (run_queues(A="ab"), [trial("a", OFF, termination__deleting=True, termination__deadline=90.0), trial("b", OFF, termination__deleting=True, termination__deadline=40.0)], {"resume b Deleted"}),
+    "two deleted: the other's last call": (run_queues(A="ab"), [trial("a", OFF, termination__deleting=True, termination__deadline=12.0), trial("b", RUNNING, termination__deleting=True, termination__deadline=11.0)], {"resume a FinalCheckpoint"}),
+    "a last call beside a holder that is just starting": (run_queues(A="ab"), [trial("a", STARTING), trial("b", OFF, termination__deleting=True, termination__deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "after a last call the holder still makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, termination__deleting=True, termination__deadline=12.0)], {"suspend a Ending"}),
+    "half stopped: it is resumed": (run_queues(A="ab"), [trial("a", RUNNING, suspension__partial=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half-stopped, and another is next: off whole": (run_queues(A="ba"), [trial("a", RUNNING, suspension__partial=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "half-stopped, and may not be frozen": (run_queues(A="ba"), [trial("a", RUNNING, suspension__partial=True, suspension__method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
+    "half-stopped, and deleted": (run_queues(A="ba"), [trial("a", RUNNING, suspension__partial=True, termination__deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half-stopped, and its thaw failed a moment ago": (run_queues(A="a"), [trial("a", RUNNING, suspension__partial=True, suspension__retry_at=20.0)], set()),
+    "half-stopped, and released": (run_queues(released=True, A="a"), [trial("a", RUNNING, suspension__partial=True)], {"resume a Released"}),
+    "may not be frozen: it runs, and the next one waits with a reason": (run_queues(A="ba"), [trial("a", RUNNING, suspension__method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
+    "may not be frozen: not for one that must end either": (run_queues(A="ab"), [trial("a", RUNNING, suspension__method=""), trial("b", OFF, termination__deleting=True)], {"wait a FreezeNotAllowed"}),
+    "may not be frozen: then a last call": (run_queues(A="ab"), [trial("a", RUNNING, suspension__method=""), trial("b", OFF, termination__deleting=True, termination__deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
+    "may not be frozen, but was: it resumes": (run_queues(A="a"), [trial("a", OFF, suspension__method="")], {"resume a Ranked"}),
+    "may not be frozen, and is on its way out": (run_queues(A="ba"), [trial("a", RUNNING, suspension__method="", termination__deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
+    "not in the order any more, but may not be frozen": (run_queues(A=""), [trial("a", RUNNING, suspension__method="")], {"wait a FreezeNotAllowed"}),
+    "an older pod of the trial may not work": (run_queues(A="a"), [trial("a", RUNNING, pod__uid="old"), trial("a", GATED, pod__attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
+    "nor be let in": (run_queues(A="a"), [trial("a", GATED, pod__uid="old"), trial("a", GATED, pod__attempt=1)], {"wait a Superseded", "admit a Ranked"}),
+    "nor be thawed": (run_queues(A="a"), [trial("a", OFF, pod__uid="old"), trial("a", OFF, pod__attempt=1)], {"wait a Superseded", "resume a Ranked"}),
+    "but it may end": (run_queues(A="a"), [trial("a", OFF, pod__uid="old", termination__deleting=True), trial("a", GATED, pod__attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
+    "over, and works: it may still be saving": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=-9.0, termination__grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works: left to the kubelet": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=9.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works for long: frozen": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
+    "over for long, and may not be frozen": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=-36.0, suspension__method=""), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and frozen: it stays so, and the next works": (run_queues(A="ab"), [trial("a", OFF, termination__deleting=True, termination__over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
+    "over on a GPU that is not known: in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", termination__deleting=True, termination__over_since=9.0)], {"wait a SwitchInProgress"}),
+    "an older pod of the same trial is in the way of the new one": (run_queues(A="a"), [trial("a", RUNNING, pod__uid="old", termination__deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
 }  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def test_every_wait_has_a_reason() -> None:
     for order, trials, _ in CASES.values():
         for step in decide(order, trials, now=10.0):
             assert step.reason[0].isupper()
-            assert not isinstance(step, Wait) or step.message or step.trial.trouble == ""
+            assert not isinstance(step, Wait) or step.message or step.trial.suspension.trouble == ""
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def play(current: dict[str, LocalTrial], steps: tuple[Action, ...]) -> bool:
     """Carry out steps instantly, except that the states in between are passed through; True if anything moved."""
     moved = False
     for step in steps:
-        name = step.trial.pod_uid
+        name = step.trial.pod.uid
         if isinstance(step, Admit):
             current[name] = replace(current[name], state=STARTING, gate=Gate.PASSED)
         elif isinstance(step, Suspend):
@@ -174,14 +175,14 @@ GPUS = "ABC"
 
 
 FACTS = {
-    "deleting": st.booleans(),
-    "deadline": st.one_of(st.none(), st.floats(-10.0, 40.0)),
-    "grace": st.sampled_from([1.0, 30.0]),
-    "handles_sigterm": st.booleans(),
-    "method": st.sampled_from(["freeze", ""]),
-    "attempt": st.integers(0, 2),
-    "over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),
-    "retry_at": st.sampled_from([0.0, 5.0]),
+    "termination__deleting": st.booleans(),
+    "termination__deadline": st.one_of(st.none(), st.floats(-10.0, 40.0)),
+    "termination__grace": st.sampled_from([1.0, 30.0]),
+    "termination__handles_sigterm": st.booleans(),
+    "suspension__method": st.sampled_from(["freeze", ""]),
+    "pod__attempt": st.integers(0, 2),
+    "termination__over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),
+    "suspension__retry_at": st.sampled_from([0.0, 5.0]),
 }
 
 
@@ -192,10 +193,10 @@ def test_a_second_trial_never_runs_on_a_gpu_in_any_state(data: st.DataObject) ->
     trials = []
     for number in range(data.draw(st.integers(1, 5))):
         facts = {name: data.draw(strategy, name) for name, strategy in FACTS.items()}
-        facts["deleting"] = facts["deleting"] or facts["over_since"] is not None
+        facts["termination__deleting"] |= facts["termination__over_since"] is not None
         state = data.draw(st.sampled_from([GATED, STARTING, RUNNING, OUT, OFF, IN]))
         gpus = data.draw(st.sampled_from(["", "A", "B", "AB"]))
-        trials.append(trial(data.draw(st.sampled_from("ab")), state, gpus, pod_uid=f"pod-{number}", **facts))
+        trials.append(trial(data.draw(st.sampled_from("ab")), state, gpus, pod__uid=f"pod-{number}", **facts))
     order = run_queues(
         1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"]))
     )
@@ -207,8 +208,8 @@ def test_a_second_trial_never_runs_on_a_gpu_in_any_state(data: st.DataObject) ->
                 assert one.freezable
                 assert one.state is RUNNING
             continue
-        assert one.over_since is None
-        assert not (isinstance(step, Admit) and one.deleting)
+        assert one.termination.over_since is None
+        assert not (isinstance(step, Admit) and one.termination.deleting)
         if step.reason == "FinalCheckpoint":
             continue
         others = [other for other in trials if other is not one and (set(other.gpus) & set(one.gpus) or not other.gpus)]
@@ -236,11 +237,11 @@ def test_at_most_one_trial_runs_and_none_is_stuck(
     world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject
 ) -> None:
     order, trials = world
-    current = {one.pod_uid: one for one in trials}
+    current = {one.pod.uid: one for one in trials}
     for _ in range(60):
         moved = play(current, decide(order, list(current.values()), now=0.0))
         for gpu in GPUS:
-            at_work = [one.pod_uid for one in current.values() if gpu in one.gpus and one.occupies]
+            at_work = [one.pod.uid for one in current.values() if gpu in one.gpus and one.occupies]
             assert len(at_work) <= 1, at_work
         arriving = [name for name, one in current.items() if one.state in ARRIVE]
         if arriving:

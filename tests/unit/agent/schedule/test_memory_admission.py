@@ -11,7 +11,7 @@ from agent_builders import pod
 
 import podium_agent.schedule.memory_admission
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pod_records import PodRecord
+from podium_agent.observe.pod_records import PodProcesses, PodRecord
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError
@@ -35,14 +35,15 @@ def test_a_driver_without_an_answer_blocks_only_checkpointed_trials(
         raise error
 
     notes = GpuStateNotes(tmp_path / "gpu-state")
-    record = PodRecord(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
+    containers = {"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))}
+    record = PodRecord(pod(), gpus=("G",), processes=PodProcesses(containers=containers))
     if has_note:
         notes.write_held("c", {"G": 5})
     admission = MemoryAdmission(lambda: [record], SuspensionMethods(Freeze(1.0), notes=notes), memory)
     assert admission.concerns(record) is has_note
     memory_shortage = asyncio.run(admission.admit(record))
     assert memory_shortage.endswith(says)
-    assert record.admitted is (says == "")
+    assert record.memory.admitted is (says == "")
     assert bool(memory_shortage) is bool(says)
 
 

@@ -90,13 +90,13 @@ class Trial:
         running = self.process is not None and not over
         return pod(
             self.name,
-            running=frozenset({self.place.name}) if running else frozenset(),
-            main=self.place.name,
-            gate_running=self.process is None,
-            gate_passed=self.process is not None,
-            ended=over,
-            memory=memory,
-            methods=(METHOD,),
+            containers__running=frozenset({self.place.name}) if running else frozenset(),
+            containers__main=self.place.name,
+            gate__running=self.process is None,
+            gate__passed=self.process is not None,
+            status__ended=over,
+            requests__gpu_memory=memory,
+            settings__methods=(METHOD,),
         )
 
 
@@ -156,12 +156,12 @@ class Site:
             pods = [trial.as_pod(self.declared) for trial in self.trials.values()]
             self.observer.observe(pods, now)
             for record in self.observer.records():
-                record.gpus, record.searched_at = (self.gpu,), 0.0
+                record.gpus, record.processes.searched_at = (self.gpu,), 0.0
             self.executor.execute(decide(self.run_queues, self.observer.observe(pods, now), now))
             self.report(self.observer.observe(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
             assert time.monotonic() < deadline, (
-                f"{what}: not in time; {[r.memory_shortage for r in self.observer.records()]}"
+                f"{what}: not in time; {[r.memory.shortage for r in self.observer.records()]}"
             )
             await asyncio.sleep(0.005)
 
@@ -192,7 +192,7 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
     yield Site(cuda_node, gpu, total, trials, observer, executor)
     for trial in trials.values():
         record = observer.record(pod_uid(trial.name))
-        for freezer in () if record is None else record.freezers:
+        for freezer in () if record is None else record.processes.freezers:
             freezer.ask(False)
         if trial.process is not None:
             trial.process.kill()
@@ -230,7 +230,7 @@ def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_pr
         await site.until(lambda: len(site.trials[now].lines()) >= before + 2, f"{now} works")
 
     def waits(name: str) -> bool:
-        return bool(site.record(name).memory_shortage) and site.record(name).state is SlotState.SUSPENDED
+        return bool(site.record(name).memory.shortage) and site.record(name).state is SlotState.SUSPENDED
 
     async def scene() -> None:
         for _ in range(3):  # the one works on, the other's memory is off the GPU
@@ -239,7 +239,7 @@ def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_pr
         site.node.overcommit_memory(0, site.total // 2)  # just before a is brought back
         site.command("a", "b")
         await site.until(lambda: all(map(waits, SEEDS)), "both wait for memory")
-        assert f"GPU {site.gpu} has " in site.record("a").memory_shortage
+        assert f"GPU {site.gpu} has " in site.record("a").memory.shortage
         for trial in site.trials.values():
             assert trial.process is not None
             assert driver.state(trial.process.pid) is ProcessState.CHECKPOINTED, "waiting, not FAILED"

@@ -5,15 +5,16 @@ Trials with two GPUs and with one share a node, and each declares more than half
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from agent_builders import key
+from grouped_values import change
 
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
-from podium_core.attempts.local_trial import Gate, LocalTrial, Work
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Suspension, TrialMemory, Work
 from podium_core.schema.gpunode import SlotState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30
@@ -36,17 +37,17 @@ class Node:
     failed: set[str] = field(default_factory=set)
 
     def footprint(self, trial: LocalTrial) -> Footprint:
-        here = trial.state is RUNNING or trial.pod in self.kept
+        here = trial.state is RUNNING or trial.pod.name in self.kept
         bytes_ = dict.fromkeys(trial.gpus, DECLARED)
         began = trial.state is not GATED
         return Footprint(
-            trial.pod,
+            trial.pod.name,
             trial.gpus,
             DECLARED,
             held=bytes_ if here else {},
             off_gpu=bytes_ if began and not here else {},
             here=here,
-            leaves=trial.state is RUNNING and trial.pod not in self.failed,
+            leaves=trial.state is RUNNING and trial.pod.name not in self.failed,
         )
 
     def free(self) -> dict[str, int]:
@@ -54,33 +55,35 @@ class Node:
         return {gpu: TOTAL - taken - sum(one.get(gpu, 0) for one in held) for gpu, taken in self._other_pods.items()}
 
     def memory_shortage(self, trial: LocalTrial, alone: bool) -> str:
-        if trial.pod in self.kept:
+        if trial.pod.name in self.kept:
             return ""
-        others = [self.footprint(one) for one in self.trials.values() if one.pod != trial.pod]
+        others = [self.footprint(one) for one in self.trials.values() if one.pod.name != trial.pod.name]
         judge = shortfall_alone if alone else shortfall
         return str(judge(self.footprint(trial), others, self.free()) or "")
 
     def turn(self, fails: float = 0.0) -> bool:
         """One decision and what it leads to; False: nothing is left to be done."""
         for name, trial in self.trials.items():
-            if trial.memory_shortage:
-                self.trials[name] = replace(trial, memory_shortage=self.memory_shortage(trial, alone=True))
+            if trial.memory.shortage:
+                self.trials[name] = change(trial, memory__shortage=self.memory_shortage(trial, alone=True))
         moved = False
         for step in decide(self.run_queues, list(self.trials.values()), now=0.0):
-            trial = self.trials[step.trial.pod]
+            trial = self.trials[step.trial.pod.name]
             if isinstance(step, Suspend):
                 moved = True
-                self.trials[trial.pod] = replace(trial, state=OFF, work=Work.FROZEN)
+                self.trials[trial.pod.name] = change(trial, state=OFF, work=Work.FROZEN)
                 if self.chance.random() < fails:
-                    self.failed.add(trial.pod)
-                if trial.pod in self.failed:
-                    self.kept.add(trial.pod)
+                    self.failed.add(trial.pod.name)
+                if trial.pod.name in self.failed:
+                    self.kept.add(trial.pod.name)
             elif isinstance(step, Admit | Resume):
                 moved = True
                 memory_shortage = self.memory_shortage(trial, alone=False)
-                self.kept.discard(trial.pod)
+                self.kept.discard(trial.pod.name)
                 state = trial.state if memory_shortage else RUNNING
-                self.trials[trial.pod] = replace(trial, state=state, memory_shortage=memory_shortage, work=Work.THAWED)
+                self.trials[trial.pod.name] = change(
+                    trial, state=state, memory__shortage=memory_shortage, work=Work.THAWED
+                )
             self.check()
         return moved
 
@@ -122,7 +125,14 @@ def node(seed: int) -> Node:
     sets = {"a": "AB", "b": "A", "c": "B", "d": "AB", "e": "A"}
     trials = {
         name: LocalTrial(
-            key(name), name, name, tuple(gpus), GATED, 0.0, gate=Gate.WAITING, memory=DECLARED, method="cuda-checkpoint"
+            key(name),
+            LocalPod(name, name),
+            tuple(gpus),
+            GATED,
+            0.0,
+            gate=Gate.WAITING,
+            memory=TrialMemory(DECLARED),
+            suspension=Suspension("cuda-checkpoint"),
         )
         for name, gpus in sets.items()
     }

@@ -33,7 +33,7 @@ from podium_agent.suspension.gpu_memory import GpuMemory
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses, Step, StepError
 from podium_core.attempts.local_scheduler import Suspend
-from podium_core.attempts.local_trial import LocalTrial
+from podium_core.attempts.local_trial import LocalPod, LocalTrial, Suspension
 from podium_core.schema.gpunode import SlotState
 
 __all__ = ["trial"]
@@ -89,9 +89,16 @@ def test_a_method_that_was_not_tried_has_not_failed(code: str, tries_again: bool
 
     parts: Any = SimpleNamespace(suspend=suspend, gates=None, admissions=None, memory=None)
     executor = Executor(parts, parts, parts, Metrics(), 1.0, ExecutorHooks(lambda _: None, lambda: None))
-    local = LocalTrial(record.pod.key, "a-0", record.pod.uid, ("G",), SlotState.RUNNING, 0.0, method="cuda-checkpoint")
+    local = LocalTrial(
+        record.pod.key,
+        LocalPod("a-0", record.pod.uid),
+        ("G",),
+        SlotState.RUNNING,
+        0.0,
+        suspension=Suspension("cuda-checkpoint"),
+    )
     asyncio.run(executor._suspend(record, Suspend(local, "Preempted")))
-    assert (not record.failed) is tries_again
+    assert (not record.suspension.failed) is tries_again
 
 
 @pytest.mark.parametrize(
