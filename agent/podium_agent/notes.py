@@ -85,10 +85,3 @@ class Notes(Generic[N]):
             except (OSError, ValueError) as error:
                 log.error("%s is not a readable note of %s: %s", self._folder / name, self._of, error)
         return notes
-
-    def age(self, name: str, now: float) -> float:
-        """Return the seconds since the note was written, or 0 without a note; `now` is in seconds since 1970."""
-        try:
-            return now - (self._folder / name).stat().st_mtime
-        except OSError:
-            return 0.0

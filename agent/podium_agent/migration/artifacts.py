@@ -7,7 +7,8 @@ The functions block.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -42,10 +43,12 @@ class ArtifactRecord(BaseModel):
 
 
 class ArtifactRecords:
-    """The records by UID of the pod."""
+    """The records by UID of the pod. `clock` is monotonic: the wall clock of a node may jump."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._notes = Notes(folder, ArtifactRecord, of="migration artifacts of pod")
+        self._clock = clock
+        self._known_since: dict[str, float] = {}  # last write by this agent, or first read of an earlier agent's record
 
     def begin(self, pod: TrialPod) -> None:
         """Write the record of a pod before its checkpoint is requested."""
@@ -80,14 +83,20 @@ class ArtifactRecords:
     def remove(self, pod_uid: str) -> None:
         """Remove the record of a pod."""
         self._notes.drop(pod_uid)
+        self._known_since.pop(pod_uid, None)
 
-    def age(self, pod_uid: str, now: float) -> float:
-        """Return the seconds since the record was written; `now` is in seconds since 1970."""
-        return self._notes.age(pod_uid, now)
+    def age(self, pod_uid: str) -> float:
+        """Return the seconds since the record was written, or since this agent first read it."""
+        now = self._clock()
+        return now - self._known_since.get(pod_uid, now)
 
     def read(self) -> dict[str, ArtifactRecord]:
         """Read all records."""
-        return self._notes.all()
+        records = self._notes.all()
+        for pod_uid in records:
+            self._known_since.setdefault(pod_uid, self._clock())
+        return records
 
     def _write(self, pod_uid: str, record: ArtifactRecord) -> None:
         self._notes.write(pod_uid, record, f"live migration of {record.pod}")
+        self._known_since[pod_uid] = self._clock()

@@ -70,7 +70,7 @@ class MigrationController:
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_run_every(INTERVAL_SECONDS, lambda: self.reconcile(time.monotonic())))
-                both.create_task(_run_every(COLLECTION_SECONDS, lambda: collect(time.time())))
+                both.create_task(_run_every(COLLECTION_SECONDS, collect))
         finally:
             await self.end()
 

@@ -71,20 +71,17 @@ class GarbageCollector:
         self._settings, self._api, self._records = settings, api, records
         self._checks, self._trial_record_of = checks, trial_record_of
 
-    async def collect(self, now: float) -> None:
-        """Collect the garbage of all pods; `now` is in seconds since 1970.
-
-        Failures are retried at the next call.
-        """
+    async def collect(self) -> None:
+        """Collect the garbage of all pods; failures are retried at the next call."""
         for uid, record in (await asyncio.to_thread(self._records.read)).items():
             if self._checks.is_migrating(uid):
                 continue
             try:
-                await self._collect(uid, record, now)
+                await self._collect(uid, record)
             except (MigrationError, ApiError, OSError, ValueError) as error:  # must not block the other records
                 log.warning("cannot remove the migration artifacts of %s yet: %s", record.pod, error)
 
-    async def _collect(self, uid: str, record: ArtifactRecord, now: float) -> None:
+    async def _collect(self, uid: str, record: ArtifactRecord) -> None:
         if not self._checks.is_checkpointing(record.container_ref):
             await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, record.container_ref)
         trial_record = self._trial_record_of(uid) if self._checks.is_local(uid) else None
@@ -104,7 +101,7 @@ class GarbageCollector:
         # the runtime may continue to write an archive for this time after the request was cancelled
         if (
             not self._records.remove_images(uid, unneeded)
-            and self._records.age(uid, now) > 2 * self._settings.migration_step_seconds
+            and self._records.age(uid) > 2 * self._settings.migration_step_seconds
         ):
             self._records.remove(uid)
 

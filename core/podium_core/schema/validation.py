@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from podium_core.schema.search.conditions import condition_refusals
 from podium_core.schema.search.parameter_rules import PARAMETER_RULES
 from podium_core.schema.search.settings import setting_refusals
 from podium_core.schema.search.space import grid_refusals, initial_refusals, space_refusals
+from podium_core.schema.storable import MAX_FOUND, integer_refusals, text_refusals
 from podium_core.schema.template.checks import placeholder_refusals, template_refusals
 from podium_core.schema.template.leftovers import leftover_refusals
 from podium_core.schema.template.pod_template import PodTemplate
@@ -84,7 +86,9 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     if kind != _KIND or version != API_VERSION:
         message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
         return (Refusal("WrongKind", "kind" if kind != _KIND else "apiVersion", message),)
-    refusals: list[Refusal] = []
+    refusals = [*islice(text_refusals(manifest.get("spec") or {}, "spec"), MAX_FOUND)]
+    if refusals:
+        return tuple(refusals)
     spec: JobSpec | None = None
     metadata: ObjectMeta | None = None
     try:
@@ -97,6 +101,7 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
         refusals += error_messages.refusals(error, ObjectMeta, "metadata")
     if spec is not None:
         refusals += judge([OBJECTIVE_GIVEN], {"spec": spec})
+        refusals += islice(integer_refusals(spec.model_dump(by_alias=True), "spec"), MAX_FOUND)
     if spec is None or metadata is None or refusals:
         return tuple(refusals)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -55,8 +55,9 @@ def read_table(path: Path, maximize: bool, report: Report = ignore) -> Trace:
         shown_names = ", ".join(left_out[:MAX_NAMED]) + (", ..." if len(left_out) > MAX_NAMED else "")
         text = f"left out {count(len(left_out), 'column')} without a name or with several values in one trial"
         report(one_line(f"{path.name}: {text}: {shown_names}"))
+    kept_out = frozenset(left_out)
     made = [
-        _trial(name, read, _hparams(read, left_out, numbers), f"{path.name}, trial {name}")
+        _trial(name, read, _hparams(read, kept_out, numbers), f"{path.name}, trial {name}")
         for name, read in trials.items()
     ]
     rows, kept = sum(len(read.points) for read in trials.values()), sum(len(trial.values) for trial in made)
@@ -129,7 +130,7 @@ def _evaluation(texts: Sequence[str], numbers: Numbers, maximize: bool, line: in
     return found["step"], found["seconds"], to_wire(value, maximize)
 
 
-def _hparams(read: _Read, left_out: Sequence[str], numbers: Numbers) -> dict[str, Scalar]:
+def _hparams(read: _Read, left_out: Collection[str], numbers: Numbers) -> dict[str, Scalar]:
     return {name: _scalar(text, numbers) for name, text in read.further.items() if name not in left_out}
 
 

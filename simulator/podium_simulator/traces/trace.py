@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from podium_core.tables.text_file import TextFileError, text_lines
 GOALS = ("maximize", "minimize")
 MAX_SECONDS = 1e8  # of a trial, three years: sums of 64 of them still resolve microseconds
 MAX_EVALUATIONS = 2_000_000  # of one file
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half of a surrogate pair
 ARRAYS = "seconds, value and step must be arrays of numbers, one an evaluation (value: or null)"
 MAX_LEFT_OUT = 10**9  # trials: a number that fits into headings
 EVALUATION_SECONDS = 60.0  # for tasks without recorded wall time, whose seconds count evaluations
@@ -163,7 +165,19 @@ def _record(line: str, name: str, number: int) -> dict[str, Any]:
         raise TraceError(f"{name}, line {number}: not JSON ({error}); give JSON lines, one object a line") from None
     if not isinstance(record, dict):
         raise TraceError(f"{name}, line {number}: {shown(record)} is not a JSON object; give one object a line")
+    if _HALF.search(line) and not _is_text(record):
+        text = "half of a surrogate pair (\\ud800 to \\udfff), which is not a character; write the whole character"
+        raise TraceError(f"{name}, line {number}: {text}")
     return record
+
+
+def _is_text(record: Mapping[str, Any]) -> bool:
+    """Return whether all texts of a record can be written as UTF-8."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

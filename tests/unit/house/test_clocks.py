@@ -15,7 +15,6 @@ ALLOWED = {
     "cluster/podium_cluster/clock.py": "it is the clock until the first response of the API server",
     "agent/podium_agent/report/metrics_reader.py": "the difference to the clock by which the runtime writes log lines",
     "agent/podium_agent/observe/sources/base.py": "lines of all sources have times by the same clock as log lines",
-    "agent/podium_agent/migration/controller.py": "it is compared with the times of files on the same node",
     "operator/podium_operator/jobs/connection.py": "kopf compares it with the wall clock",
     "local/podium_local/clock.py": "there is no API server whose time could be used; it is read once in a run",
     "cli/podium_cli/objects.py": "files without any time in them",

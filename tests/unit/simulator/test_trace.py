@@ -85,3 +85,21 @@ def test_a_target_that_is_not_finite(target: float) -> None:
 def test_a_line_of_nested_brackets() -> None:
     with pytest.raises(TraceError, match=r"x.jsonl, line 1: not JSON"):
         parse(["[" * 100_000, "{}"], "x.jsonl")
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "a\\uDFFFb", "\\udc00\\ud83d"])
+@pytest.mark.parametrize("place", ["trial", "hparams", "task"])
+def test_half_of_a_surrogate_pair_is_refused(place: str, text: str) -> None:
+    header = '{"task": "%s", "metric": "acc", "goal": "maximize"}' % (text if place == "task" else "t")
+    hparams = '{"lr": "%s"}' % (text if place == "hparams" else "x")
+    name = text if place == "trial" else "a"
+    trial = f'{{"trial": "{name}", "hparams": {hparams}, "seconds": [1], "value": [1]}}'
+    with pytest.raises(TraceError, match=r"x.jsonl, line \d: half of a surrogate pair") as refused:
+        parse([header, trial], "x.jsonl")
+    str(refused.value).encode()
+
+
+def test_a_whole_surrogate_pair_is_read() -> None:
+    header = '{"task": "t", "metric": "acc", "goal": "maximize"}'
+    trace = parse([header, '{"trial": "\\ud83d\\ude00", "seconds": [1], "value": [1]}'], "x.jsonl")
+    assert trace.trials[0].name == "😀"

@@ -14,7 +14,7 @@ from podium_core.schema.base import GROUP
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
 from podium_core.schema.search.space import ENV_PREFIX, env_name
-from podium_core.schema.template.gpu_resources import prefix_refusals, resource_refusals
+from podium_core.schema.template.gpu_resources import pod_resource_refusals, prefix_refusals, resource_refusals
 from podium_core.schema.template.leftovers import strings
 from podium_core.schema.template.pod_template import Container, PodTemplate
 
@@ -35,7 +35,12 @@ _FILLED = re.compile(
 
 
 # Fields that Podium extends. The API server checks them only in the pod, which the operator could not even create.
-_POD_SHAPES: Mapping[str, type] = {"volumes": list, "readinessGates": list, "affinity": dict}
+_POD_SHAPES: Mapping[str, type] = {
+    "volumes": list,
+    "readinessGates": list,
+    "affinity": dict,
+    "resources": dict,
+}
 _CONTAINER_SHAPES: Mapping[str, type] = {"resources": dict, "lifecycle": dict, "envFrom": list}
 
 
@@ -62,6 +67,7 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
     ):
         for number, container in enumerate(containers):
             yield from _container(spec, container, f"spec.template.spec.{field}[{number}]")
+    yield from pod_resource_refusals(template.spec, "spec.template.spec")
     yield from _twice(template)
     yield from _shapes(template.spec.model_extra or {}, _POD_SHAPES, "spec.template.spec")
     volumes = (template.spec.model_extra or {}).get("volumes")

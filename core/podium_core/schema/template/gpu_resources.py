@@ -9,7 +9,7 @@ from typing import Any
 from podium_core.schema.base import GROUP
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
-from podium_core.schema.template.pod_template import Container
+from podium_core.schema.template.pod_template import Container, PodSpec
 from podium_core.schema.template.rules import CUDA_DEVICES, GPU_PREFIX
 
 # Extended resources of device plugins, by the part after the domain: nvidia.com/gpu, nvidia.com/mig-1g.5gb,
@@ -30,7 +30,10 @@ def is_accelerator(name: str) -> bool:
 
 def accelerators(container: Container) -> Iterator[tuple[str, str]]:
     """Yield the accelerators that a container asks for: requests or limits, and the resource."""
-    resources = (container.model_extra or {}).get("resources")
+    yield from _accelerators((container.model_extra or {}).get("resources"))
+
+
+def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
     if isinstance(resources, Mapping):
         for part in ("requests", "limits"):
             asked = resources.get(part)
@@ -53,6 +56,16 @@ def resource_refusals(spec: JobSpec, container: Container, where: str) -> Iterat
                 "Podium gives it, also while it is suspended; gpus.perTrial sets the number of GPUs"
             )
             yield Refusal("GPUResource", f"{where}.resources.{part}", message)
+
+
+def pod_resource_refusals(pod: PodSpec, where: str) -> Iterator[Refusal]:
+    """Yield a refusal for each accelerator that the whole pod asks for, as Kubernetes does, too."""
+    for part, name in _accelerators((pod.model_extra or {}).get("resources")):
+        message = (
+            f"remove {name} of the whole pod: Kubernetes knows only cpu, memory and hugepages there; gpus.perTrial "
+            "sets the number of GPUs of a trial"
+        )
+        yield Refusal("GPUResource", f"{where}.resources.{part}", message)
 
 
 def prefix_refusals(container: Container, where: str) -> Iterator[Refusal]:

@@ -1,4 +1,4 @@
-"""Placeholders of other tools in a template, which nothing replaces: Katib, Argo, Tekton, Helm, W&B and others.
+"""Placeholders of other tools in a job, which nothing replaces: Katib, Argo, Tekton, Helm, W&B and others.
 
 `validation` calls it. A placeholder without another meaning is refused. One that may be a shell variable or the
 script's own template is a warning.
@@ -25,6 +25,8 @@ _TOOLS = (  # first part of a placeholder that belongs to one tool, and the kind
     (re.compile(r"(trialParameters|trialSpec)\b"), "Katib", ("dollar", "round", "braces")),
     (re.compile(r"(inputs|outputs|workflow|steps|tasks|item|pod)\.|item$"), "Argo Workflows", ("braces",)),
     (re.compile(r"(params|context|workspaces|results)\."), "Tekton", ("round",)),
+    (re.compile(r"\$\.(inputs|outputs)\b"), "Kubeflow Pipelines", ("braces",)),
+    (re.compile(r"(params|globals|connections)\."), "Polyaxon or Airflow", ("braces",)),
     (re.compile(r"(include|toYaml) |\.?(Values|Release|Chart)\."), "Helm", ("braces",)),
     (re.compile(r"\.[A-Z]|(with|range|index) [.$]"), "a Go template, such as Katib's", ("braces",)),
 )
@@ -54,8 +56,8 @@ class Leftover(NamedTuple):
 
 
 def leftovers(spec: JobSpec) -> Iterator[Leftover]:
-    """Yield the placeholders of other tools in the template, at most MAX_FOUND."""
-    texts = list(_texts(spec.template, "spec.template"))
+    """Yield the placeholders of other tools in template, checkpoint and metrics, at most MAX_FOUND."""
+    texts = [*_texts(spec.template, "spec.template"), *_further(spec)]
     whole = "\n".join(one.text for one in texts)
     names = {parameter.name: is_referenced(parameter.name, whole) for parameter in spec.parameters}
     found = 0
@@ -125,6 +127,16 @@ def _texts(template: Mapping[str, Any], where: str) -> Iterator[_Text]:
                 yield _Text(field, text, shell and ".env[" not in field, frozenset(names))
     for field, text in strings(template, where):
         if not any(field.startswith(f"{place}.") for place in places):
+            yield _Text(field, text, False, frozenset())
+
+
+def _further(spec: JobSpec) -> Iterator[_Text]:
+    """Yield the texts beside the template that name files and arguments."""
+    given: dict[str, Any] = {"spec.metrics.path": spec.metrics.path}
+    if spec.checkpoint is not None:
+        given["spec.checkpoint"] = spec.checkpoint.model_dump(by_alias=True, exclude_none=True)
+    for where, value in given.items():
+        for field, text in strings(value, where):
             yield _Text(field, text, False, frozenset())
 
 

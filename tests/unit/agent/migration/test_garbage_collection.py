@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,6 +14,7 @@ from grouped_values import change
 from migration_scene import LATE, MINE, Scene, settled
 from migration_servers import DUMP
 
+from podium_agent.migration.artifacts import ArtifactRecords
 from podium_agent.migration.garbage_collection import GarbageCollector, MigrationChecks
 from podium_cluster.client import Api
 from podium_core.schema.trial import ContainerCheckpoint
@@ -31,7 +33,11 @@ def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float =
             assert scene.trial_record.container_checkpoint is not None
             images.append(scene.trial_record.container_checkpoint.image)
             then(scene, images[0])
-            await scene.migration_controller()._garbage_collector.collect(time.time() + age)
+            next_agent = scene.migration_controller()
+            await next_agent._garbage_collector.collect()
+            if age:
+                next_agent._records._clock = lambda: time.monotonic() + age
+                await next_agent._garbage_collector.collect()
 
     scene.registry.manifests[OTHERS] = b"{}"
     asyncio.run(both())
@@ -124,6 +130,37 @@ def test_the_record_is_removed_when_no_late_archive_is_possible(scene: Scene, ag
     assert any((scene.root / "traces").iterdir()) is kept
 
 
+@pytest.mark.parametrize("jump", [LATER, -LATER])
+def test_the_record_remains_when_the_wall_clock_jumps(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """The runtime may still write an archive, which only the record names; the file's time is the wall clock's, too."""
+
+    def jumps(scene: Scene, _: str) -> None:
+        scene.here = False
+        moment = time.time() - jump
+        os.utime(scene.root / "traces" / scene.pod.uid, (moment, moment))
+        monkeypatch.setattr(time, "time", lambda: moment + 2 * jump)
+
+    after_the_end(scene, jumps)
+    assert any((scene.root / "traces").iterdir())
+
+
+def test_the_record_is_kept_long_enough_for_each_agent(scene: Scene) -> None:
+    """An agent counts from when it wrote the record, or from when it first read that of an earlier agent."""
+    now = [1000.0]
+    first = ArtifactRecords(scene.root / "traces", lambda: now[0])
+    first.begin(scene.pod)
+    now[0] += 60.0
+    second = ArtifactRecords(scene.root / "traces", lambda: now[0])
+    assert (first.age(scene.pod.uid), second.age(scene.pod.uid)) == (60.0, 0.0)
+    second.read()
+    now[0] += 5.0
+    assert (first.age(scene.pod.uid), second.age(scene.pod.uid)) == (65.0, 5.0)
+    second.add_image(scene.pod.uid, "another")
+    assert second.age(scene.pod.uid) == 0.0
+
+
 def test_the_record_remains_while_a_trial_needs_the_image(scene: Scene) -> None:
     after_the_end(scene, gone_with("PodCreated"), LATER)
     assert any((scene.root / "traces").iterdir())
@@ -152,13 +189,13 @@ def test_an_unfinished_image_is_not_collected(scene: Scene) -> None:
             second = scene.migration_controller()
             await second.reconcile(0.0)
             await scene.kubelet.written.wait()
-            await second._garbage_collector.collect(time.time())
+            await second._garbage_collector.collect()
             assert scene.archives == [LATE]
             await second.end()
             scene.kubelet.silent = False
             await settled(third := scene.migration_controller())
             assert len(scene.registry.manifests) == 2
-            await third._garbage_collector.collect(time.time())
+            await third._garbage_collector.collect()
 
     asyncio.run(twice())
     assert scene.trial_record.container_checkpoint is not None
@@ -175,7 +212,7 @@ def test_the_record_of_an_earlier_trial_of_the_same_name_keeps_the_new_archive(s
             await scene.kubelet.written.wait()
             notes = scene.root / "traces"
             (notes / "earlier").write_text((notes / scene.pod.uid).read_text())
-            await agent._garbage_collector.collect(time.time())
+            await agent._garbage_collector.collect()
             assert scene.archives == [LATE]
 
     asyncio.run(made_anew())
@@ -209,7 +246,7 @@ def test_images_recorded_during_a_collection_remain_recorded(scene: Scene, at: i
             checks = MigrationChecks(lambda _: True, is_migrating, lambda _: False)
             api, settings = cast(Api, scene), first._settings
             collector = GarbageCollector(settings, api, records, checks, lambda _: scene.trial_record)
-            await collector.collect(time.time())
+            await collector.collect()
             assert records.read()[scene.pod.uid].images[-1] == "another"
 
     asyncio.run(meanwhile())
@@ -226,7 +263,7 @@ def test_garbage_is_collected_later_when_the_api_server_is_away(scene: Scene) ->
             scene.here = scene.api_is_there = False
             collector = scene.migration_controller()._garbage_collector
             for scene.api_is_there in (False, True):
-                await collector.collect(time.time())
+                await collector.collect()
                 counts.append(len(scene.registry.manifests))
 
     asyncio.run(away())

@@ -125,6 +125,15 @@ ERRORS = [
     (job({"args": ["${args}"]}), "ForeignPlaceholder"),
     (job({"env": [{"name": "LR", "value": "{{ params.lr }}"}]}), "ForeignPlaceholder"),
     (job({"image": "reg/{{ .Values.image }}:1"}), "ForeignPlaceholder"),
+    (job({"args": ["--lr={{$.inputs.parameters['rate']}}"]}), "ForeignPlaceholder"),
+    (job({"args": ["{{ params.rate.as_arg }}"]}), "ForeignPlaceholder"),
+    (job(checkpoint=VOLUME | {"path": "/ckpt/${trialParameters.lr}"}), "ForeignPlaceholder"),
+    (job(checkpoint=VOLUME | {"resumeArgs": ["--from=${trialSpec.Name}"]}), "ForeignPlaceholder"),
+    (job(metrics={"source": "file", "path": "/logs/{{inputs.parameters.lr}}.log"}), "ForeignPlaceholder"),
+    (job(pod={"ephemeralContainers": [{"name": "debug", "image": "x:1"}]}), "EphemeralContainers"),
+    (job(pod={"resources": {"limits": {"nvidia.com/gpu": 1}}}), "GPUResource"),
+    (job(pod={"resources": {"requests": {"podium.dev/gpu": 1}}}, gpus={"perTrial": 0}), "GPUResource"),
+    (job(pod={"resources": [1]}), "InvalidValue"),
     (ranged(min=-1.7e308, max=1.7e308), "RangeTooLarge"),
     (ranged(min=0, max=1e160, scale="linear"), "RangeTooLarge"),
     (ranged(min=1e-310, max=1.0, scale="log"), "RangeTooNarrow"),
@@ -139,7 +148,38 @@ def test_what_cannot_work_is_an_error(manifest: dict[str, Any], code: str) -> No
     assert {severity for _, severity in said(manifest)} == {"error"}
 
 
+HUGE = 10**400
+NOT_STORABLE = [
+    (ranged(values=[1, HUGE]), "spec.parameters[0].values[1]", "one of 1329 bits"),
+    (ranged(values=[-(2**63) - 1, 1]), "spec.parameters[0].values[0]", "-9223372036854775809"),
+    (job(policy={"name": "asha", "settings": {"eta": HUGE}}), "spec.policy.settings.eta", "one of 1329 bits"),
+    (job(**POPULATION | {"search": {"algorithm": "pbt", "settings": {"interval": HUGE}}}), "", "one of 1329 bits"),
+    (job(search={"algorithm": "tpe", "initialTrials": [{"lr": HUGE}]}), "", "one of 1329 bits"),
+    (job({"ports": [{"containerPort": 2**64}]}), "spec.template.spec.containers[0].ports[0].containerPort", "64 bits"),
+    (ranged(values=["a\0b", "c"]), "spec.parameters[0].values[0]", "contains a NUL"),
+    (job({"args": ["$(podium.args)", "\ud800"]}), "spec.template.spec.containers[0].args[1]", "surrogate pair"),
+    (job({"x\ud800": 1}), "spec.template.spec.containers[0].x\\ud800", "surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("manifest", "field", "words"), NOT_STORABLE, ids=range(len(NOT_STORABLE)))
+def test_values_that_kubernetes_or_a_process_cannot_take_are_errors(
+    manifest: dict[str, Any], field: str, words: str
+) -> None:
+    (found,) = findings(manifest)
+    assert (found.code, found.severity) == ("InvalidValue", "error")
+    assert found.field == field or not field
+    assert words in found.message
+    found.message.encode()
+
+
 NOTHING = [
+    ranged(values=[-(2**63), 2**63 - 1, 1e308, "größe", 0.5]),
+    job(pod={"resources": {"limits": {"cpu": 2, "memory": "4Gi", "hugepages-2Mi": "2Mi"}}}),
+    job(
+        checkpoint=VOLUME | {"path": "/ckpt", "resumeArgs": ["--from=$(podium.checkpoint)"]},
+        suspension={"methods": ["freeze"]},
+    ),
     target("val_acc", "maximize", 0.9),
     target("neg_loss", "maximize", -0.1),
     target("reward", "maximize", 250),
