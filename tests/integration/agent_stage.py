@@ -23,7 +23,7 @@ from kube_reads import ApiReader
 
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
-from podium_operator.act.pod_manifest import downsize_cpu
+from podium_operator.act.pod_resources import downsize_cpu
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,15 @@ def test_the_figure_has_a_panel_for_each_further_objective(listed: list[dict[str
     ]
     assert {text.get_text() for text in made.axes[0].texts} == ({"3"} if listed is PAIR else {"0", "1", "2"})
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_a_figure_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "podium_api.figure")
+    search = Search("s", Stored(objects(PAIR)))
+    assert len(search.trials) == 4
+    with pytest.raises(SearchError, match=r"MatplotlibMissing: .*pip install matplotlib"):
+        search.plot()
 
 
 def train(width: int) -> None:

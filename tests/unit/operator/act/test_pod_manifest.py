@@ -14,11 +14,10 @@ from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_operator.act.pod_manifest import (
     PodOrigin,
     PodRules,
-    WholeGpu,
     make_pod,
     make_trial,
 )
-from podium_operator.act.whole_gpu import smallest_whole_gpu
+from podium_operator.act.pod_resources import WholeGpu, smallest_whole_gpu
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
