@@ -71,3 +71,10 @@ def require(path: Path, option: str) -> Path:
             f"{path}: no such file or folder; name another with {option}, or restore it from the repository"
         )
     return path
+
+
+def require_file(path: Path, option: str) -> Path:
+    """Return `path`; end the program where it is missing or a folder. `option`: which option names another file."""
+    if require(path, option).is_dir():
+        raise SystemExit(f"{path}: a folder; name a file with {option}")
+    return path

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.digits_cluster import (
     EXAMPLE_EPOCHS,
     FINAL,
@@ -270,7 +271,7 @@ async def measure(cluster: Cluster, options: argparse.Namespace) -> tuple[Run, R
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--name", default="bench", help="name of the cluster (default: bench)")
     parser.add_argument("--rounds", type=positive, default=50, help="suspensions and requeues (default: 50)")
     parser.add_argument("--epoch-seconds", type=float, default=0.25, help="length of an epoch (default: 0.25)")

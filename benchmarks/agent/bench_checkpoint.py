@@ -15,7 +15,6 @@ Writes bench-checkpoint.md into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import platform
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from benchmarks.agent.checkpoint_sharing import Shared, share
 from benchmarks.agent.fake_driver import CudaNode, container, driver
+from benchmarks.command_line import Parser
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
@@ -143,7 +143,7 @@ def report(rounds: int, load: float, figures: dict[str, dict[str, float]], share
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("rounds", nargs="?", type=int, default=200, help="of the agent's overhead (default: 200)")
     parser.add_argument("--seconds", type=float, default=120.0, help="that two programs share (default: 120)")
     add_out(parser)

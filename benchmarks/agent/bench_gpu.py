@@ -38,6 +38,7 @@ import pynvml
 
 from benchmarks import result_sections
 from benchmarks.agent.real_gpu import Bench, TimedDriver
+from benchmarks.command_line import Parser
 from benchmarks.output import Say, add_out, command
 from benchmarks.result_sections import Section
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -304,7 +305,7 @@ def measures(bench: Bench, options: argparse.Namespace, say: Say) -> dict[str, C
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--sizes", default="1,4,16,64", help="GiB that a trial holds")
     parser.add_argument("--rounds", type=int, default=100, help="of the agent's overhead")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two sharing trials, alone")

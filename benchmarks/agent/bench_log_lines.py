@@ -12,7 +12,6 @@ Writes bench-log-lines.md into `--out`; the last line is RESULT {json}. The stat
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -21,6 +20,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.logs.line_reader import Reader, line_reader
@@ -110,7 +110,7 @@ def unbounded(text: str) -> object:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--rounds", type=positive, default=5, help="repetitions of each line (default: 5)")
     add_out(parser)
     options = parser.parse_args()

@@ -19,7 +19,6 @@ Writes bench-migration.md into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agent.migration_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
+from benchmarks.command_line import Parser
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
@@ -359,7 +359,7 @@ too little free memory (`InsufficientGPUMemory`).
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--megabytes", default="0,64,512,2048", help="sizes to migrate, with commas between")
     parser.add_argument("--gpu-megabytes", default="8,256", help="sizes to migrate from GPU to GPU")
     add_out(parser)

@@ -10,13 +10,13 @@ from these figures, which are in results/bench-gpu-nvidia-h100-80gb-hbm3.md. The
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 import pynvml
 
+from benchmarks.command_line import Parser
 from benchmarks.output import result_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ HEADROOM = (-64, -16, -4, 0, 2, 4, 6, 8, 16, 64)  # MiB beyond what NVML listed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("sizes", nargs="*", type=int, default=[64, 4096], metavar="MEBIBYTES", help="(64 and 4096)")
     sizes = parser.parse_args().sizes
     codes: dict[str, int] = {}

@@ -14,7 +14,6 @@ Writes bench-extender.md and .png into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -28,6 +27,7 @@ from typing import cast
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.extender.report import OTHERS, PODS_PER_RUN, TRIALS_PER_NODE, Measured, Page, page_text, plot
 from benchmarks.extender.synthetic import (
     Connection,
@@ -269,7 +269,7 @@ def measure_all(pods: int, nodes: int) -> Page:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("pods", nargs="?", type=int, default=PODS_PER_RUN, help=f"of each run ({PODS_PER_RUN})")
     parser.add_argument("--nodes", type=int, default=NODES, help=f"of the largest cluster (default: {NODES})")
     add_out(parser)

@@ -9,7 +9,6 @@ guard fails.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -21,6 +20,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import Response
 
+from benchmarks.command_line import Parser
 from benchmarks.output import result_line
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
@@ -111,7 +111,7 @@ async def measure(calls: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("calls", nargs="?", type=int, default=50, help="of each route (default: 50)")
     figures = asyncio.run(measure(parser.parse_args().calls))
     slowest = max(figures["filter_p50_ms"], figures["prioritize_p50_ms"])

@@ -9,7 +9,6 @@ answer is wrong or memory grew by more than 4 MiB after the warm-up.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "unit" / 
 
 from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
+from benchmarks.command_line import Parser
 from benchmarks.extender.synthetic import Live
 from benchmarks.output import result_line
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
@@ -84,7 +84,7 @@ def _resident() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("bodies", nargs="?", type=int, default=10_000, help="to send (default: 10000)")
     bodies = parser.parse_args().bodies
     logging.disable(logging.WARNING)  # the extender logs one line for each refusal

@@ -33,6 +33,7 @@ import httpx
 import matplotlib
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.control_plane import TRIAL_LABEL, ExtenderSetup, free_port, now, open_setup
 from benchmarks.extender.synthetic import gpunode
 from benchmarks.output import add_out, command, commit, result_line, write_page
@@ -281,7 +282,7 @@ def plot(sizes: Sequence[Size], results: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--sizes", default="100,1000,5000", help="numbers of nodes (default: 100,1000,5000)")
     parser.add_argument("--pods", type=int, default=500, help="of each repetition (default: 500)")
     parser.add_argument("--repeats", type=int, help="of each size (default: more of a small one)")

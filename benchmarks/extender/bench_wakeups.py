@@ -14,7 +14,6 @@ the status is 1 where a median is above the bar of 100 ms.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.control_plane import ExtenderSetup, gpu, now, open_setup
 from benchmarks.output import result_line
 from podium_cluster.client import Api
@@ -103,7 +103,7 @@ def measure_unschedulable(setup: ExtenderSetup, rounds: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("rounds", nargs="?", type=int, default=20, help="of each case (default: 20)")
     rounds = parser.parse_args().rounds
     with open_setup() as setup:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.digits_cluster import FINAL, ROOT, calibrated, freezer_of, install, is_frozen, percentile
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_cluster.client import Api, connect
@@ -257,7 +258,7 @@ async def _switch(api: Api, first: StartedTrial, second: StartedTrial) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--name", default="bench", help="name of the cluster (default: bench)")
     parser.add_argument("--policies", default=",".join(POLICIES), help=f"default: {','.join(POLICIES)}")
     parser.add_argument("--seeds", type=int, default=3, help="searches of each policy; 0: none (default: 3)")

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.command_line import Parser
 from benchmarks.hpo.bars import Figures, bars_beside, bars_report
 from benchmarks.hpo.calibration import calibration_report
 from benchmarks.hpo.cross_validation import Plan, cross_validate
@@ -57,7 +58,7 @@ BY_TASK = ("envelope", "hermes", "best_so_far", "median_stop", "asha", "oracle")
 
 def arguments() -> argparse.Namespace:
     """Return the options; ends the program where one of them is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, [CURVES], "benchmarks/data/curves")
     add_out(parser)
     parser.add_argument("--name", default="bench-hpo", help="stem of the result files (default: bench-hpo)")

@@ -31,6 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.schema.job import HyperParamJob
@@ -56,7 +57,7 @@ class Times:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--trials", type=positive, default=6)
     parser.add_argument("--epochs", type=positive, default=40)
     parser.add_argument("--rounds", type=positive, default=3)

@@ -10,12 +10,12 @@ of its training, with none and with some of the other trials completed. A part o
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.hpo.questions import EDGES, KNOWN, Question, fit, questions
 from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
 from podium_core.curves.final_value import upper_bounds
@@ -219,7 +219,7 @@ def scored(figures: Mapping[str, float], key: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, [CURVES], "benchmarks/data/curves")
     parser.add_argument("--fit", action="store_true", help="print the table that is fitted on these curves")
     options = parser.parse_args()

@@ -7,11 +7,11 @@ It bounds what a policy that ranks by values can reach. A part of bench_hpo; alo
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
 from podium_core.curves.alignment import running_best
 from podium_core.curves.non_finite import diverged
@@ -69,7 +69,7 @@ def early_order(trace: Trace) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, [CURVES], "benchmarks/data/curves")
     print(early_order_report(load_curves(curve_files(parser.parse_args().curves))))
 

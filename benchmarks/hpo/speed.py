@@ -9,7 +9,6 @@ A part of bench_hpo; alone: `python -m benchmarks.hpo.speed`. Both end with stat
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import TrialPhase
@@ -159,7 +159,7 @@ def _with_new_value(trial: TrialView, search: Search, random: np.random.Generato
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    Parser(__doc__).parse_args()
     outcome: dict[str, object] = {}
     print(speed_report(outcome))
     return 1 if over_the_bar(outcome) else 0

@@ -16,7 +16,6 @@ RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import NODES, PODS, positive
 from benchmarks.openb.replay import Replay, Trace, add_trace, read_trace, replay
 from benchmarks.output import add_out, command, commit, result_line, write_page
@@ -157,7 +157,7 @@ def figures(runs: Runs) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_trace(parser)
     parser.add_argument("--seeds", type=positive, default=10, help="orders of arrival (default: 10)")
     parser.add_argument("--policies", help=f"with commas between (default: {','.join(ORDER)})")

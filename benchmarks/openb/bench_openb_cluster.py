@@ -14,7 +14,6 @@ Writes bench-openb-cluster.md (with another weight: -weight-N) into `--out`; the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.control_plane import ExtenderSetup, now, open_setup
 from benchmarks.inputs import positive
 from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_trace
@@ -229,7 +229,7 @@ average {os.getloadavg()[0]:.1f} at the end.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_trace(parser)
     parser.add_argument("--count", type=positive, default=500, help="pods to place (default: 500)")
     parser.add_argument("--weight", type=int, default=WEIGHT, help="of the extender; the chart's default is 15")

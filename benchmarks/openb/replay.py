@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.inputs import NODES, PODS, require
+from benchmarks.inputs import NODES, PODS, require_file
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.gpu_fragments import WHOLE
@@ -61,8 +61,8 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 
 def read_trace(pods: Path, nodes: Path) -> Trace:
     """Read the two files, in the format of the openb trace. Ends the program where one cannot be read."""
-    require(pods, "--pods (make: PODS=)")
-    require(nodes, "--nodes (make: NODES=)")
+    require_file(pods, "--pods (make: PODS=)")
+    require_file(nodes, "--nodes (make: NODES=)")
     rows = sorted(_rows(nodes, NODE_COLUMNS), key=lambda row: row["sn"])
     needs = list(_rows(pods, POD_COLUMNS))
     if any(map(_products, needs)) and not any(row.get("model") for row in rows):

@@ -14,7 +14,6 @@ Writes bench-planner.md and .png into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.garbage_collection import tune_garbage_collector
@@ -153,7 +153,7 @@ def growth(rows: Sequence[Measured]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--max-gpus", type=positive, default=1000, help="GPUs of the largest cluster (default: 1000)")
     parser.add_argument("--ticks", type=positive, default=5, help="of each cluster (default: 5)")
     parser.add_argument("--policies", default=POLICIES, help=f"(default: {POLICIES})")

@@ -15,7 +15,6 @@ into `--out`; the last line is RESULT {json}. The status is 1 if a limit is exce
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -36,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.control_plane import free_port
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from benchmarks.planner.scale_agent import PODS_A_NODE, add_node, add_pod, is_read, remove
@@ -349,7 +349,7 @@ def report(figures: list[Figures], result: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--sizes", default="1000,3000,10000", help="numbers of trials (default: 1000,3000,10000)")
     add_out(parser)
     options = parser.parse_args()

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks import result_sections
+from benchmarks.command_line import Parser
 from benchmarks.output import Say, add_out, command
 from benchmarks.realtime import real_execution, report
 from benchmarks.result_sections import Section
@@ -225,7 +226,7 @@ def promises(sets: int, say: Say) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--virtual", type=float, default=4.0, help="seconds of virtual time for each point")
     parser.add_argument("--sets", type=int, default=10_000, help="random task sets for the promises")
     parser.add_argument("--repeats", type=int, default=3, help="of the measurements on real cores")

@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command
 from benchmarks.rivals.report import Run, publish, read_run
@@ -54,7 +55,7 @@ CONTENDERS = {  # module, Podium's policy, and the search algorithm
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--rivals", type=Path, default=ROOT / ".venv/rivals/bin/python", help="the rivals' Python")
     parser.add_argument("--seeds", type=positive, default=10, help="searches of each contender (default: 10)")
     parser.add_argument("--budget", type=float, default=BUDGET, help=f"seconds on all cores (default: {BUDGET:g})")

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.schema.manifests import parse_manifests
@@ -47,7 +48,7 @@ class Search:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--seeds", type=positive, default=5)
     parser.add_argument("--epochs", type=positive, default=24)
     parser.add_argument("--population", type=positive, default=8)

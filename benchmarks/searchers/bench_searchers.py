@@ -9,7 +9,6 @@ trials for a point as good. Shares of several runs are averaged as logarithms.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import math
 import time
@@ -19,6 +18,7 @@ from statistics import fmean
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, commit, machine, result_line, write_page
 from benchmarks.searchers.surfaces import Surface, functions, recorded
@@ -113,7 +113,7 @@ def table(surfaces: Sequence[Surface], contenders: Sequence[str], seeds: int, at
 
 def main() -> None:
     """Run the benchmark and write its page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument(
         "--seeds", type=positive, default=10, help="repetitions with other random choices (default: 10)"
     )

@@ -14,11 +14,11 @@ Writes bench-expected.md into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_core.domain.phase import FINAL
@@ -143,7 +143,7 @@ def row(name: str, chosen: Sequence[Case]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, TIMED, "the AlgoPerf files of benchmarks/data/curves")
     parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)

@@ -20,7 +20,6 @@ the example's bench-reality-NAME.md and .png; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, machine, result_line, write_page
 from benchmarks.simulator import forecast, noise
@@ -108,7 +108,7 @@ def report(searches: Sequence[Search], policy: str | None) -> Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--name", default="reality", help="name of the cluster (default: reality)")
     parser.add_argument("--policy", choices=NAMES, help="of the job, without settings (default: the example's, with)")
     parser.add_argument("--seeds", type=positive, default=3, help="searches (default: 3)")

@@ -18,7 +18,6 @@ Writes bench-simulation.md into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_core.policies.registry import NAMES, create
@@ -166,7 +166,7 @@ def traffic() -> Scenario:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, TASKSET[:1], f"benchmarks/data/curves/{TASKSET[0].name}")
     parser.add_argument(
         "--samples", type=positive, default=SAMPLES, help=f"searches with and without --exact ({SAMPLES})"

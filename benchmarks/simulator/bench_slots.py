@@ -14,13 +14,13 @@ Writes bench-slots.md into `--out`; the last line is RESULT {json}.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_simulator.replay.statistics import Ratio, summary
@@ -70,7 +70,7 @@ def row(slots: int, name: str, figures: Measured) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_curves(parser, TASKSET, "the TaskSet files of benchmarks/data/curves")
     parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.inputs import PHILLY, positive, require
+from benchmarks.inputs import PHILLY, positive, require_file
 from benchmarks.theory.part import page_path, run_alone, write
 from podium_optimisers.arrays import Floats
 from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
@@ -133,7 +133,7 @@ def read_trace(report: Report, trace: str) -> tuple[Workload, GpuCluster]:
         workload = synthetic_trace(20_000, np.random.default_rng(0), load=0.9, gpus=64)
         report.trace = f"synthetic, {len(workload)} jobs, on 8 nodes of {NODE} GPUs"
         return workload, GpuCluster(8, NODE)
-    path = require(Path(trace), "--trace (make: TRACE=)")
+    path = require_file(Path(trace), "--trace (make: TRACE=)")
     try:
         workload = read_philly_trace(path)
     except (OSError, ValueError, KeyError, IndexError) as error:

@@ -10,7 +10,6 @@ bench-theory.md into `--out`; the last line is RESULT {json}. The status is 1 wh
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -20,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.inputs import PHILLY
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from benchmarks.theory.bars import BARS, Bar, Figures
@@ -113,7 +113,7 @@ def _part_row(part: str, seconds: float | None) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     text = f"CSV of jobs for the part preemption, or `synthetic` (default: benchmarks/data/philly/{PHILLY.name})"
     parser.add_argument("--trace", default=str(PHILLY), metavar="FILE", help=text)
     add_out(parser)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import Parser
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from benchmarks.theory.bars import missed
 
@@ -36,7 +37,7 @@ def run_alone(
 
     `add_options` adds the options that are keywords of `run`.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(about)
     add_options(parser)
     add_out(parser)
     options = parser.parse_args()

@@ -16,6 +16,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.streams import mute
 
 MODULES = {entry.name: entry.module for entry in COMMANDS}
+_KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}  # by the type of pydantic's error
 _CALL = re.compile(rf"(?<![\w/-])podium (?=(?:{'|'.join(MODULES)}|COMMAND)\b)")  # in a text of the help
 
 
@@ -60,6 +61,7 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(Exit.OK) from error
         except Exception as error:
             _suggest_option(error)
+            _name_value(error)
             raise
 
 
@@ -102,6 +104,20 @@ def _suggest_option(error: Any) -> None:
     if getattr(error, "possibilities", None):
         error.message = f"{error.message}. Did you mean {error.possibilities[0]!r}?"
         error.possibilities = None
+
+
+def _name_value(error: Any) -> None:
+    """Word the error about an option's value as the other refusals: what it must be, and what it is.
+
+    typer takes the text from pydantic, whose error is the cause of typer's.
+    """
+    errors = getattr(error.__cause__, "errors", None)
+    if not callable(errors) or not hasattr(error, "message"):
+        return
+    first = errors()[0]
+    kind = _KINDS.get(first["type"].partition("_")[0])
+    if kind:
+        error.message = f"must be {kind} (got {first['input']!r})"
 
 
 def load(name: str) -> Any:

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from benchmarks.command_line import Parser
 from benchmarks.inputs import CURVES, EXAMPLE, NODES, PHILLY, PODS, TASKSET, curve_files, load_curves, require
 from benchmarks.openb.replay import read_trace, replay
 
@@ -35,6 +36,28 @@ def test_a_missing_file_is_named_with_its_option(tmp_path: Path) -> None:
         SystemExit, match=r"pods\.csv: no such file or folder; name another with --pods \(make: PODS=\)"
     ):
         read_trace(tmp_path / "pods.csv", NODES)
+    with pytest.raises(SystemExit, match=r": a folder; name a file with --nodes \(make: NODES=\)"):
+        read_trace(PODS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "x"], "argument --seeds: 'x'; give a whole number;"),
+        (["--share", "x"], "argument --share: 'x'; give a number;"),
+        (["--nonsense"], "unrecognized arguments: --nonsense;"),
+    ],
+)
+def test_a_wrong_option_is_answered_by_one_line(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = Parser("What the benchmark measures.")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--share", type=float)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(options)
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
 def table(path: Path, columns: str, *rows: str) -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from podium_cli import main
 from podium_cli.command_table import COMMANDS
+from podium_cli.exit_codes import Exit
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 PAGES = sorted(REFERENCE.glob("*.md"))
@@ -69,3 +70,11 @@ def test_the_help_names_placeholders_and_not_types(command: str, capsys: pytest.
     main.run([*command.split(), "--help"])
     found = re.findall(r"<(?:str|bool|int|float|path|list\[\w+\]?|\w+ range)>?", capsys.readouterr().out)
     assert found == [], f"`podium {command} --help`"
+
+
+@pytest.mark.parametrize("value", ["many", "1.5"])
+def test_the_error_about_a_value_is_not_in_the_words_of_pydantic(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["simulate", "--gpus", value]) is Exit.USAGE
+    assert f"Invalid value for '--gpus': must be an integer (got '{value}')" in capsys.readouterr().err
