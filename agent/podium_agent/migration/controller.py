@@ -113,7 +113,7 @@ class MigrationController:
         record = self._record_of(pod.uid)
         if trial_record is None or trial_record.ledger is None or record is None:
             return
-        result = trial_record.container_checkpoint
+        result = trial_record.container_checkpoint.result
         runs = trial_record.state in (SlotState.RESUMING, SlotState.RUNNING) and pod.termination.deadline is None
         if pod.migration.to and result is not None and result.image and runs:
             text = "The trial ran again after its image was made; it continues on this node."
@@ -184,7 +184,7 @@ class MigrationController:
             # an earlier agent may have died half-way
             await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, _container_ref(pod))
             self._archives_removed.add(pod.uid)
-        result = trial_record.container_checkpoint
+        result = trial_record.container_checkpoint.result
         if result is not None and (not result.image or await self._remove(pod, result.image, now)):
             trial_record.set_container_checkpoint(None)
 
@@ -237,6 +237,6 @@ def _image_not_needed(pod: TrialPod) -> bool:
 
 def _can_start(pod: TrialPod, trial_record: TrialRecord) -> bool:
     """Return whether the trial is suspended and has no result, and its status has been read (`ledger`)."""
-    unanswered = trial_record.ledger is not None and trial_record.container_checkpoint is None
+    unanswered = trial_record.ledger is not None and trial_record.container_checkpoint.result is None
     continues = pod.termination.deadline is None and not pod.status.ended
     return unanswered and trial_record.state is SlotState.SUSPENDED and continues

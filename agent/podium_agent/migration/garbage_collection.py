@@ -90,8 +90,8 @@ class GarbageCollector:
         needed = await self._images_in_status(record)
         if self._checks.is_migrating(uid):  # a checkpoint started during the request
             return
-        if trial_record is not None and trial_record.container_checkpoint is not None:
-            needed |= {trial_record.container_checkpoint.image}
+        if trial_record is not None and trial_record.container_checkpoint.result is not None:
+            needed |= {trial_record.container_checkpoint.result.image}
         unneeded = [image for image in record.images if image not in needed]
         for image in unneeded:
             await remove_image(self._settings, image, record.namespace)

@@ -17,27 +17,41 @@ PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One sample of one GPU; None: this GPU or driver does not report the value."""
+class GpuLoad:
+    """How busy a GPU is; None: this GPU or driver does not report the value."""
 
-    uuid: str
-    index: int
-    product: str = ""
-    memory_total: int = 0  # 0: not reported, as on a GPU that shares the memory of its node
     memory_used: int = 0
     sm_utilization: float | None = None
     temperature: float | None = None
     sm_clock: int | None = None
     throttle: tuple[str, ...] = ()
-    ecc_uncorrected: int = 0
-    remap_failed: bool = False
-    error: str = ""  # a call failed for another reason than that this GPU does not report the value
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFaults:
+    """What a GPU and its driver report of faults."""
+
     lost: bool = False
     reset_required: bool = False
-    mig: bool = False  # MIG mode is on: CUDA cannot use the GPU as a whole
+    ecc_uncorrected: int = 0
+    remap_failed: bool = False
     recovery: str = ""  # the recovery action that the driver asks for, as a noun phrase
     xid: int | None = None  # one that makes the GPU unhealthy, otherwise the latest one
     xid_cleared: bool = False  # the GPU has come back since that Xid
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample of one GPU."""
+
+    uuid: str
+    index: int
+    product: str = ""
+    memory_total: int = 0  # 0: not reported, as on a GPU that shares the memory of its node
+    mig: bool = False  # MIG mode is on: CUDA cannot use the GPU as a whole
+    error: str = ""  # a call failed for another reason than that this GPU does not report the value
+    load: GpuLoad = GpuLoad()
+    faults: GpuFaults = GpuFaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +98,24 @@ def judge(sample: Sample) -> tuple[Health, str]:
 
 def _fault(sample: Sample) -> str:
     """Return why no trial may be placed on the GPU; empty if nothing is known against it."""
-    if sample.lost:
+    faults = sample.faults
+    if faults.lost:
         return "GPULost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
-    if sample.reset_required:
+    if faults.reset_required:
         return "GPUResetRequired: the driver cannot use the GPU until it is reset; drain the node and reset the GPU"
     if sample.mig:
         return (
             "MIGEnabled: the GPU is in MIG mode, so Podium announces no slots of it; "
             f"turn MIG off (nvidia-smi -i {sample.index} -mig 0), or leave the GPU to NVIDIA's device plugin"
         )
-    if sample.xid is not None and sample.xid not in PROGRAM_XIDS and not sample.xid_cleared:
-        return f"Xid{sample.xid}: the driver reported error {sample.xid}; see dmesg, and reset the GPU"
-    if sample.recovery:
-        return f"RecoveryRequired: the driver asks for {sample.recovery}"
-    if sample.remap_failed:
+    if faults.xid is not None and faults.xid not in PROGRAM_XIDS and not faults.xid_cleared:
+        return f"Xid{faults.xid}: the driver reported error {faults.xid}; see dmesg, and reset the GPU"
+    if faults.recovery:
+        return f"RecoveryRequired: the driver asks for {faults.recovery}"
+    if faults.remap_failed:
         return "RowRemapFailed: memory rows could not be remapped; the GPU must be replaced"
-    if sample.ecc_uncorrected > 0:
-        return f"UncorrectedECCErrors: {sample.ecc_uncorrected} uncorrected memory errors since the driver started"
+    if faults.ecc_uncorrected > 0:
+        return f"UncorrectedECCErrors: {faults.ecc_uncorrected} uncorrected memory errors since the driver started"
     return ""
 
 
@@ -115,16 +130,22 @@ def merge(before: Reading, samples: Iterable[Sample], at: float, driver: str) ->
     for sample in samples:
         old = known.pop(sample.uuid, None)
         gpus.append(_next(old, sample, weight))
-    gpus += [_next(old, replace(old.sample, lost=True), weight) for old in known.values()]
+    gpus += [_next(old, _lost(old.sample), weight) for old in known.values()]
     return Reading(at, driver, tuple(sorted(gpus, key=lambda gpu: (gpu.sample.index, gpu.uuid))))
 
 
+def _lost(sample: Sample) -> Sample:
+    return replace(sample, faults=replace(sample.faults, lost=True))
+
+
 def _next(old: Gpu | None, sample: Sample, weight: float) -> Gpu:
-    raw = None if sample.sm_utilization is None else min(100.0, max(0.0, sample.sm_utilization))
+    raw = sample.load.sm_utilization
+    if raw is not None:
+        raw = min(100.0, max(0.0, raw))
     smooth = old.sm_utilization if old else (raw or 0.0)
     if old is not None and raw is not None:
         smooth += weight * (raw - smooth)
-    if sample.lost:
+    if sample.faults.lost:
         smooth = 0.0
     health, reason = judge(sample)
     return Gpu(sample, smooth, health, reason)

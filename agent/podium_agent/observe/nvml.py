@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from podium_agent.observe.gpu_health import PROGRAM_XIDS, Sample
+from podium_agent.observe.gpu_health import PROGRAM_XIDS, GpuFaults, GpuLoad, Sample
 from podium_agent.observe.gpu_notes import GpuNotes
 from podium_agent.observe.nvml_answers import (
     NOT_REPORTED,
@@ -103,10 +103,12 @@ class Driver:
                     note.index,
                     note.product,
                     note.memory_total,
-                    lost=answers is None or answers.lost,
-                    reset_required=answers is not None and answers.reset_required,
                     error=answers.refusal if answers is not None else "",
-                    **self._xid(uuid, None),
+                    faults=GpuFaults(
+                        lost=answers is None or answers.lost,
+                        reset_required=answers is not None and answers.reset_required,
+                        **self._xid(uuid, None),
+                    ),
                 )
             )
         for index in silent.keys() - self._unidentified:
@@ -121,25 +123,25 @@ class Driver:
         total = known.memory_total if memory is None else int(memory.total)
         recovery = ask(lambda: recovery_action(handle))
         self._listen(uuid, handle)
-        sample = Sample(
-            uuid=uuid,
-            index=index,
-            product=product,
-            memory_total=total,
+        load = GpuLoad(
             memory_used=0 if memory is None else int(memory.used),
             sm_utilization=ask(lambda: utilization(handle)),
             temperature=ask(lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
             sm_clock=ask(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
             throttle=_throttle(ask(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) or 0),
-            ecc_uncorrected=ask(lambda: uncorrected_errors(handle)) or 0,
-            remap_failed=bool(ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0),
-            mig=bool(ask(lambda: int(pynvml.nvmlDeviceGetMigMode(handle)[0])) or 0),
+        )
+        ecc_uncorrected = ask(lambda: uncorrected_errors(handle)) or 0
+        remap_failed = bool(ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0)
+        mig = bool(ask(lambda: int(pynvml.nvmlDeviceGetMigMode(handle)[0])) or 0)
+        faults = GpuFaults(
+            lost=answers.lost,  # known only after the last question
+            reset_required=answers.reset_required,
+            ecc_uncorrected=ecc_uncorrected,
+            remap_failed=remap_failed,
             recovery=_RECOVERY_ACTIONS.get(recovery, f"recovery action {recovery}") if recovery else "",
             **self._xid(uuid, recovery),
-            lost=answers.lost,
-            reset_required=answers.reset_required,
-            error=answers.error,
         )
+        sample = Sample(uuid, index, product, total, mig=mig, error=answers.error, load=load, faults=faults)
         update = {"index": index, "product": product, "memory_total": total}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
         return sample

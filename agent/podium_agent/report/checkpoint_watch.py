@@ -36,7 +36,7 @@ class CheckpointWatch:
 
         The folder is closed after the check that follows the trial's end.
         """
-        trial_record, over = self._record, self._record.ended
+        trial_record, over = self._record, self._record.life.ended
         folder = trial_record.pod.settings.checkpoint
         if self._looker is None and not self._over and trial_record.main is not None and folder:
             self._looker = CheckpointReader(self._proc, trial_record.main, folder)
@@ -53,7 +53,7 @@ class CheckpointWatch:
         if marker is not None and marker != self._marker:
             self._marker = marker
             self._record.saw_marker(marker, clock.now())
-        if looker.trouble and looker.trouble != trouble and not self._record.ended:
+        if looker.trouble and looker.trouble != trouble and not self._record.life.ended:
             log.warning("%s: its checkpoints cannot be read: %s", self._record.pod.name, looker.trouble)
 
     def close(self) -> None:

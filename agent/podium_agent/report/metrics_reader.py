@@ -86,16 +86,16 @@ class MetricsReader:
 
     def _open(self, reading: MetricsConfig, logs: Path) -> MetricsSource:
         """Return the source of a job's metrics; raises ValueError for settings that it cannot use."""
-        trial_record, settings = self._record, self._settings
+        trial_record, settings, position = self._record, self._settings, self._record.metrics.position
         if reading.source == "stdout":
-            return StdoutSource(logs, reading, trial_record.position)
+            return StdoutSource(logs, reading, position)
         place = ContainerPlace(settings.proc, lambda: trial_record.main, settings.volume_timeout)
         if reading.source == "file":
-            return FileSource(place, reading, trial_record.position)
+            return FileSource(place, reading, position)
         if reading.source == "tensorboard":
-            return TensorboardSource(place, reading, trial_record.position)
+            return TensorboardSource(place, reading, position)
         if reading.source == "push":
-            return PushSource(self._queues, trial_record.pod.uid, reading, trial_record.position, self._flush)
+            return PushSource(self._queues, trial_record.pod.uid, reading, position, self._flush)
         if reading.source == "prometheus":
             return PrometheusSource(self._scrapable_ip, reading)
         raise ValueError(f"metrics.source {reading.source} is not known to this agent; upgrade it")
@@ -123,11 +123,11 @@ class MetricsReader:
         begun = time.monotonic()
         while time.monotonic() - begun < READ_SECONDS:
             lost, skipped = source.lost, self._lines.skipped
-            batch = self._with_times(await source.read(trial_record.ended))
-            before = trial_record.curve
+            batch = self._with_times(await source.read(trial_record.life.ended))
+            before = trial_record.metrics.curve
             trial_record.add_lines(batch, self._lines, self._grid)
             self._note_skipped(skipped)
-            after = trial_record.curve
+            after = trial_record.metrics.curve
             self._note_fault(source)
             if batch.lines and self._backoff.failures:
                 self._backoff.reset()
@@ -147,7 +147,7 @@ class MetricsReader:
         """Tell the source that the trial's status holds everything that was read."""
         self.hurry = False
         if self._source is not None:
-            self._source.stored(self._record.position)
+            self._source.stored(self._record.metrics.position)
 
     def close(self) -> None:
         """Close the source."""
@@ -158,7 +158,7 @@ class MetricsReader:
     def _scrapable_ip(self) -> str | None:
         """Return the pod's address; empty without one, None while the trial cannot answer."""
         trial_record = self._record
-        idle = trial_record.main is None or trial_record.ended or trial_record.state is SlotState.SUSPENDED
+        idle = trial_record.main is None or trial_record.life.ended or trial_record.state is SlotState.SUSPENDED
         return None if idle else trial_record.pod.status.ip
 
     def _pause(self, error: Exception) -> None:
@@ -169,7 +169,8 @@ class MetricsReader:
         self._retry_at = time.monotonic() + pause
         self.unreadable = what
         reason = f"the agent's reader failed ({what}) and tries again; see the agent's log"
-        self._record.set_unread_log(UnreadLog(lines=self._record.curve.lines, reason=reason[:MAX_REASON], last=[]))
+        lines = self._record.metrics.curve.lines
+        self._record.set_unread_log(UnreadLog(lines=lines, reason=reason[:MAX_REASON], last=[]))
         try:
             self.close()
         except Exception:
@@ -200,7 +201,7 @@ class MetricsReader:
     def _with_times(self, batch: Batch) -> Batch:
         """Return the batch with times that other nodes and the curve so far agree with."""
         now = clock.now()
-        points = self._record.curve.points
+        points = self._record.metrics.curve.points
         self._line_time = max(self._line_time, points[-1].time if points else 0.0)
         lines = bounded_times(batch.lines, self._line_time, now, time.time() - now)
         if lines:
@@ -211,7 +212,7 @@ class MetricsReader:
         """Report a source that yields no value, until it yields one."""
         if self._unread is None:
             return
-        if self._record.curve.points:
+        if self._record.metrics.curve.points:
             self._unread = None
             self._record.set_unread_log(None)
             return

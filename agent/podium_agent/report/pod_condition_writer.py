@@ -38,7 +38,7 @@ class PodConditionWriter:
     async def show_state(self) -> None:
         """Show the trial's state."""
         record = self._record
-        if record.state is None or record.ended or record.closed or time.monotonic() < self._retry_at:
+        if record.state is None or record.life.ended or record.life.closed or time.monotonic() < self._retry_at:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or record.pod.status.conditions
         body = patch(record.state, shown, _now(), record.memory_shortage, record.pod.migration.gpu_state_trouble)
@@ -54,7 +54,7 @@ class PodConditionWriter:
         Returns whether the pod shows it, or cannot. The operator counts an end without it as the trial's failure.
         """
         message = self._record.driver_disruption(time.monotonic())
-        if message == self._disruption or (not message and self._record.ended):
+        if message == self._disruption or (not message and self._record.life.ended):
             return True
         if time.monotonic() < self._retry_at:
             return False

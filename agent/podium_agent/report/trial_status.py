@@ -43,8 +43,9 @@ def position_from(status: TrialStatus, pod_uid: str | None, container: str) -> P
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
     """Return all fields that the agent owns, as JSON."""
-    curve, waiting = trial_record.curve, trial_record.curve.awaited_step
-    position = trial_record.position if waiting is None else trial_record.pending_position
+    metrics, curve = trial_record.metrics, trial_record.metrics.curve
+    waiting = curve.awaited_step
+    position = metrics.position if waiting is None else metrics.pending_position
     status = TrialStatus(
         **curve_fields(curve),
         **ledger_fields(ledger, now),
@@ -59,10 +60,10 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             step_pending=waiting is not None,
             step=curve.current_step,
             awaiting_first_value=curve.awaiting_first_value,
-            complete=trial_record.ended,
+            complete=trial_record.life.ended,
         ),
-        unread_log=trial_record.unread_log,
-        container_checkpoint=trial_record.published_checkpoint,
+        unread_log=metrics.unread_log,
+        container_checkpoint=trial_record.container_checkpoint.published,
     )
     # an old CRD (a chart upgrade does not replace it) rejects unknown fields
     fields = AGENT_FIELDS if status.additional_metrics else AGENT_FIELDS - {"additional_metrics"}

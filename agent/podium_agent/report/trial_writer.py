@@ -22,7 +22,7 @@ from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
 from podium_agent.report.metrics_reader import MetricsReader
 from podium_agent.report.pod_condition_writer import MANAGER, PodConditionWriter
-from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.trial_record import CheckpointResult, TrialRecord
 from podium_agent.report.trial_status import position_from, to_status
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
@@ -112,7 +112,7 @@ class TrialWriter:
         except Exception:
             pause, name = self._crashes.pause(), self._record.pod.name
             self._metrics.failures.labels("trial-status", "Crashed").inc()
-            if self._record.closed and self._crashes.failures > CRASHES_AFTER_END:
+            if self._record.life.closed and self._crashes.failures > CRASHES_AFTER_END:
                 log.exception("%s: its status is not complete: the pass after its end failed repeatedly", name)
                 return True
             log.exception("%s: its status is not written, trying again in %.1f s", name, pause)
@@ -125,9 +125,10 @@ class TrialWriter:
         """Look at the checkpoints, read the metrics and write what is due; return whether all is written."""
         trial_record = self._record
         trial_record.urgent.clear()
-        closed, ended, flushed = trial_record.closed, trial_record.ended, self._flushed()
+        life = trial_record.life
+        closed, ended, flushed = life.closed, life.ended, self._flushed()
         await self._checkpoints.look()
-        if trial_record.started and trial_record.ledger is None:
+        if life.started and trial_record.ledger is None:
             await self._load()
         trial_record.publish_container_checkpoint()
         more = await self._reader.read()
@@ -137,10 +138,10 @@ class TrialWriter:
         # the end of an allocation means that the curve is complete
         if await self._conditions.show_disruption() and flushed and not (ended and more):
             await self._write(ended)
-        if self._written == trial_record.version:
+        if self._written == trial_record.writing.version:
             self._reader.stored()
-        nothing_begun = trial_record.ledger is None and not trial_record.started
-        written = flushed and not more and self._written == trial_record.version
+        nothing_begun = trial_record.ledger is None and not life.started
+        written = flushed and not more and self._written == trial_record.writing.version
         return closed and (nothing_begun or written)
 
     async def _next_look(self) -> None:
@@ -164,7 +165,7 @@ class TrialWriter:
 
         A source that cannot be read is tried again for some time, so that the last values are not missing.
         """
-        if not self._record.ended:
+        if not self._record.life.ended:
             self._flush_at = None
             return True
         if self._flush_at is None:
@@ -193,7 +194,7 @@ class TrialWriter:
         """
         trial_record, pod = self._record, self._record.pod
         mine = status.log_cursor is not None and status.log_cursor.pod_uid == pod.uid
-        if trial_record.node in status.nodes or mine or trial_record.orphaned or status.attempt > pod.attempt:
+        if trial_record.node in status.nodes or mine or trial_record.life.orphaned or status.attempt > pod.attempt:
             return False
         now = time.monotonic()
         if self._listed_by is None:
@@ -215,11 +216,11 @@ class TrialWriter:
         if mine and trial_record.ledger is not None:
             trial_record.own()  # the operator wrote its part, or an answer was lost: the record in memory is newer
             return
-        if trial_record.owned or (not mine and status.attempt > pod.attempt):
+        if trial_record.writing.owned or (not mine and status.attempt > pod.attempt):
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
         ledger, begins_at = ledger_from(status), None
-        if trial_record.orphaned:
+        if trial_record.life.orphaned:
             if (
                 not mine
                 or status.log_cursor is None
@@ -235,11 +236,9 @@ class TrialWriter:
             )
             trial_record.touch()
         elif not mine:
-            gate_report = (
-                trial_record.gate_report
-                if trial_record.gate_report is not None
-                else report_in_log(self._logs(GATE_CONTAINER))
-            )
+            gate_report = trial_record.life.gate_report
+            if gate_report is None:
+                gate_report = report_in_log(self._logs(GATE_CONTAINER))
             spent = status.gpu_seconds
             start = AttemptStart(gate_report, trial_record.node, pod.attempt)
             at, migrated = reached(status), pod.migration.migrated or pod.migration.gpu_state is not None
@@ -252,11 +251,12 @@ class TrialWriter:
         rereads = metrics is not None and metrics.source in PATH_SOURCES
         position = position_from(status, None if rereads else pod.uid, self.container)
         trial_record.load(ledger, curve_from(status, begins_at, continues=position != Position()), position)
-        trial_record.unread_log = status.unread_log if mine else None
+        trial_record.metrics.unread_log = status.unread_log if mine else None
         if mine:
             trial_record.own()
             if status.container_checkpoint is not None and status.container_checkpoint.pod_uid == pod.uid:
-                trial_record.container_checkpoint = trial_record.published_checkpoint = status.container_checkpoint
+                stored = status.container_checkpoint
+                trial_record.container_checkpoint = CheckpointResult(result=stored, published=stored)
         self._reader.prepare(self._logs(self.container))
 
     async def _get(self) -> HyperParamTrial | None:
@@ -290,15 +290,16 @@ class TrialWriter:
         The end of an allocation tells the operator that the curve is complete.
         """
         trial_record = self._record
-        if trial_record.ledger is None or trial_record.ended is not ended:
+        if trial_record.ledger is None or trial_record.life.ended is not ended:
             return
         since = self._looked - self._last + ROUNDING
         held = trial_record.held_since() is not None
-        if trial_record.version == self._written and not (held and since >= self._settings.holder_report_seconds):
+        overdue = held and since >= self._settings.holder_report_seconds
+        if trial_record.writing.version == self._written and not overdue:
             return
         due = max(self._settings.trial_report_seconds, self._pause)
         # a last allocation is written before its pod is gone: a closed one means that no more will come
-        hurry = trial_record.ended or self._reader.hurry or (trial_record.ending and held and not self._open)
+        hurry = trial_record.life.ended or self._reader.hurry or (trial_record.life.ending and held and not self._open)
         if since < due and not (hurry and self._pause == 0.0):
             return
         self._last = self._looked
@@ -322,9 +323,9 @@ class TrialWriter:
         """
         trial_record, key = self._record, self._record.pod.key
         for _ in range(MAX_CONFLICTS):
-            if self._gone or trial_record.ledger is None or trial_record.ended is not ended:
+            if self._gone or trial_record.ledger is None or trial_record.life.ended is not ended:
                 return
-            version, allocations = trial_record.version, trial_record.held_since() is not None
+            version, allocations = trial_record.writing.version, trial_record.held_since() is not None
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": self._resource_version}
             status = to_status(trial_record, trial_record.ledger, self.container, clock.now())
             try:
@@ -338,7 +339,7 @@ class TrialWriter:
                 trial = await self._get()
                 if trial is not None:
                     self._begin(trial)
-                if not trial_record.owned:
+                if not trial_record.writing.owned:
                     # started again: first its log must be read again
                     self._last = -math.inf
                     trial_record.urgent.set()

@@ -213,9 +213,10 @@ class NodeReconciler:
                 if record.end.absent:
                     continue  # its status cannot be written any more, or belongs to the pod that continues the trial
                 trial_record = self.trial_records[uid] = self._open_trial_record(record.pod)
-            trial_record.pod, trial_record.ending = record.pod, record.kill_at(now) is not None
-            if record.started and not trial_record.started:
-                trial_record.started, trial_record.gate_report = True, record.gate_report
+            life = trial_record.life
+            trial_record.pod, life.ending = record.pod, record.kill_at(now) is not None
+            if record.started and not life.started:
+                life.started, life.gate_report = True, record.gate_report
                 trial_record.urgent.set()
             if trial_record.main is None and record.pod.containers.main in record.processes.containers:
                 trial_record.main = record.processes.containers[record.pod.containers.main]
@@ -225,18 +226,18 @@ class NodeReconciler:
                 trial_record.urgent.set()
             if record.pod.gate.present or record.end.ended:
                 trial_record.follow(record.state, record.gpus, now)
-            if record.end.ended and record.end.over_since is not None and not trial_record.closed:
-                trial_record.closed = True
+            if record.end.ended and record.end.over_since is not None and not life.closed:
+                life.closed = True
                 trial_record.urgent.set()
         for record in observer.removed:
             if record.pod.uid not in self.trial_records:
                 # its agent died first: the next attempt only starts once its allocation is closed
                 trial_record = self.trial_records[record.pod.uid] = self._open_trial_record(record.pod)
-                trial_record.started = trial_record.orphaned = True
+                trial_record.life.started = trial_record.life.orphaned = True
         for uid in self.trial_records.keys() - present:
             trial_record = self.trial_records.pop(uid)
             trial_record.follow(None, trial_record.gpus, now)
-            trial_record.closed = True
+            trial_record.life.closed = True
             trial_record.urgent.set()
 
 

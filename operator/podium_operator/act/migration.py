@@ -135,7 +135,7 @@ def _next_migration(
             phase=MigrationPhase.REQUESTED,
             since=_to_datetime(cluster.now),
             pod_uid=pod.uid,
-            attempt=observation.attempt + 1,
+            attempt=observation.attempts.number + 1,
             source_node=observation.node or "",
             target_node=requested.target,
             reason=requested.reason,

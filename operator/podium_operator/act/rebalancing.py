@@ -38,12 +38,12 @@ def chosen_node(trial: TrialState, observation: Observation) -> str | None:
         return migration.target_node
     if rebalanced is None:
         return None
-    leaves = observation.terminating or observation.phase is TrialPhase.REQUEUED
-    arrives = observation.phase is TrialPhase.PENDING and not observation.stuck
+    leaves = observation.delays.terminating or observation.phase is TrialPhase.REQUEUED
+    arrives = observation.phase is TrialPhase.PENDING and not observation.delays.stuck
     moving = (
         leaves
-        if rebalanced.attempt == observation.attempt + 1
-        else arrives and rebalanced.attempt == observation.attempt
+        if rebalanced.attempt == observation.attempts.number + 1
+        else arrives and rebalanced.attempt == observation.attempts.number
     )
     return rebalanced.target_node if moving else None
 
@@ -142,12 +142,12 @@ class Rebalancer:
 def _next_move(trial: TrialState, observation: Observation, target: str, now: float) -> Rebalanced:
     """Return the next move; a move that is repeated because it was not carried out counts once."""
     stored = trial.status.rebalanced
-    again = stored is not None and stored.attempt == observation.attempt + 1
+    again = stored is not None and stored.attempt == observation.attempts.number + 1
     before = stored.count if stored is not None else 0
     return Rebalanced(
         at=datetime.fromtimestamp(int(now), UTC),
         source_node=observation.node or "",
         target_node=target,
-        attempt=observation.attempt + 1,
+        attempt=observation.attempts.number + 1,
         count=before if again else before + 1,
     )

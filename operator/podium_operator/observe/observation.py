@@ -38,26 +38,40 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedAttempts:
+    """The attempts of a trial until now; `number` is that of the present one."""
+
+    number: int
+    failures: int
+    retry_at: float = 0.0  # no new pod before
+    disruptions: Disruptions | None = None
+    unreported_ends: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has reported yet
+
+
+@dataclass(frozen=True, slots=True)
+class PodDelays:
+    """What keeps the pod of a trial from its start or from its end."""
+
+    problem: bool = False  # the pod does not start or is terminating: reported in place of the trial's rank
+    stuck: bool = False  # the pod has not started for STUCK_SECONDS
+    terminating: bool = False  # the pod is being deleted
+    overdue: bool = False  # the pod should have been gone for STUCK_SECONDS: its kubelet does not end it
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """State of one trial now; `pod` is that of the present attempt, None if it has to be created."""
 
     phase: TrialPhase
     reason: str
     message: str
-    attempt: int
-    failures: int
-    retry_at: float
+    attempts: ObservedAttempts
     pod: PodState | None
     node: str | None
     gpus: tuple[str, ...]
     started: bool
     ended_at: float | None
-    problem: bool = False  # the pod does not start or is terminating: reported in place of the trial's rank
-    stuck: bool = False  # the pod has not started for STUCK_SECONDS
-    terminating: bool = False  # the pod is being deleted
-    termination_overdue: bool = False  # the pod should have been gone for STUCK_SECONDS: its kubelet does not end it
-    disruptions: Disruptions | None = None
-    unreported_ends: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has reported yet
+    delays: PodDelays = PodDelays()
 
 
 def observe(cluster: ClusterState) -> Mapping[TrialKey, Observation]:
@@ -83,9 +97,7 @@ def _unchanged(cluster: ClusterState, trial: TrialState, problem: str) -> Observ
         phase=stored.phase,
         reason="Inconsistent",
         message=problem,
-        attempt=stored.attempt,
-        failures=stored.failures,
-        retry_at=0.0,
+        attempts=ObservedAttempts(stored.attempt, stored.failures),
         pod=pod,
         node=stored.node,
         gpus=(),
@@ -140,30 +152,29 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         disruptions = _add_disruption(disruptions, status.last_step, cluster.now)
     deleting = current_pod is not None and current_pod.facts.deleting
     stuck = phase is TrialPhase.PENDING and derived.problem and not deleting and derived.reason != "ContainerCreating"
+    retry_at = 0.0
+    if waits:
+        retry_at = max(
+            _retry_at(cluster, current_pod, failures, cluster.pods_by_trial.get(trial_key(trial), ())),
+            _disruption_retry_at(disruptions),
+        )
     return Observation(
         phase=phase,
         reason=derived.reason,
         message=derived.message,
-        attempt=attempt,
-        failures=failures,
-        retry_at=max(
-            _retry_at(cluster, current_pod, failures, cluster.pods_by_trial.get(trial_key(trial), ())),
-            _disruption_retry_at(disruptions),
-        )
-        if waits
-        else 0.0,
+        attempts=ObservedAttempts(attempt, failures, retry_at, disruptions, unreported),
         # the ended pod of a requeued trial is not used any more: the planner creates a new one
         pod=None if waits else current_pod,
         node=node,
         gpus=tuple(gpu for _, gpu, _ in gpus_of_pod),
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
-        problem=derived.problem,
-        stuck=stuck and current_pod is not None and cluster.now - current_pod.created > STUCK_SECONDS,
-        terminating=deleting and not waits,
-        termination_overdue=deleting and not waits and _termination_overdue(cluster, current_pod),
-        disruptions=disruptions,
-        unreported_ends=unreported,
+        delays=PodDelays(
+            problem=derived.problem,
+            stuck=stuck and current_pod is not None and cluster.now - current_pod.created > STUCK_SECONDS,
+            terminating=deleting and not waits,
+            overdue=deleting and not waits and _termination_overdue(cluster, current_pod),
+        ),
     )
 
 

@@ -50,8 +50,8 @@ class RequeueCosts:
         ongoing: dict[TrialKey, _OngoingRequeue] = {}
         for key, observation in observations.items():
             requeue = self._ongoing.get(key)
-            if requeue is None and observation.terminating and observation.started:
-                requeue = _OngoingRequeue(observation.attempt, cluster.now, cluster.now)
+            if requeue is None and observation.delays.terminating and observation.started:
+                requeue = _OngoingRequeue(observation.attempts.number, cluster.now, cluster.now)
             if requeue is None or observation.phase in FINAL or cluster.now - requeue.since > MAX_SECONDS:
                 continue
             after = self._advance(requeue, observation, cluster.trial_by_key[key], cluster.now)
@@ -63,9 +63,10 @@ class RequeueCosts:
         self, requeue: _OngoingRequeue, observation: Observation, trial: TrialState, now: float
     ) -> _OngoingRequeue | None:
         """Return the requeue after this observation, or None once it is complete."""
-        busy = observation.terminating or (observation.phase is TrialPhase.PENDING and observation.node is not None)
+        starts = observation.phase is TrialPhase.PENDING and observation.node is not None
+        busy = observation.delays.terminating or starts
         spent = requeue.spent + (now - requeue.updated if requeue.busy else 0.0)
-        if observation.attempt <= requeue.attempt or observation.phase is not TrialPhase.RUNNING:
+        if observation.attempts.number <= requeue.attempt or observation.phase is not TrialPhase.RUNNING:
             return replace(requeue, updated=now, busy=busy, spent=spent)
         running = now if requeue.running is None else requeue.running
         last = trial.points[-1] if trial.points else None

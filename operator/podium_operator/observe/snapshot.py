@@ -164,9 +164,9 @@ def _trial(trial: TrialState, observation: Observation, several: HyperParamJob |
         pod=pod if live else None,
         ended_pod=None if live else pod,
         attempts=Attempts(
-            observation.attempt,
-            observation.failures,
-            observation.retry_at,
+            observation.attempts.number,
+            observation.attempts.failures,
+            observation.attempts.retry_at,
             checkpoint_step=trial.status.checkpoint.step if trial.status.checkpoint else None,
         ),
         intent=Intent(trial.spec.suspend or on_its_way, trial.spec.pinned, trial.spec.stopped),
@@ -185,10 +185,10 @@ def _pod(observation: Observation) -> PodView:
         node=observation.node,
         gpus=() if observation.phase in FINAL else observation.gpus,
         since=pod.created if pod else 0.0,
-        terminating=observation.terminating,
-        termination_overdue=observation.termination_overdue,
-        stuck=observation.stuck,
-        waits_for_capacity=observation.stuck and pod is not None and lacks_capacity(pod.facts),
+        terminating=observation.delays.terminating,
+        termination_overdue=observation.delays.overdue,
+        stuck=observation.delays.stuck,
+        waits_for_capacity=observation.delays.stuck and pod is not None and lacks_capacity(pod.facts),
     )
 
 

@@ -114,7 +114,7 @@ class StatusWriter:
 
     async def _trial(self, trial: TrialState, status: Manifest, observation: Observation, now: float) -> None:
         if await self._apply(TRIALS, trial, trial.status.phase.value, status, now):
-            for end in observation.unreported_ends:
+            for end in observation.attempts.unreported_ends:
                 await self._event_recorder.requeued(trial, end.reason, end.message)
 
     async def _job(

@@ -63,11 +63,12 @@ def trial_status(
         "phase": phase.value,
         "reason": reason,
         "message": message,
-        "attempt": observation.attempt,
-        "failures": observation.failures,
+        "attempt": observation.attempts.number,
+        "failures": observation.attempts.failures,
     }
-    if observation.disruptions is not None:
-        status["disruptions"] = observation.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+    disruptions = observation.attempts.disruptions
+    if disruptions is not None:
+        status["disruptions"] = disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     if report.migration is not None:
         status["migration"] = report.migration.model_dump(mode="json", by_alias=True)
     if report.rebalanced is not None:
@@ -192,7 +193,7 @@ def _reason_and_message(
         observation.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED
     ):
         return observation.reason, observation.message
-    if ranking is None or observation.problem:
+    if ranking is None or observation.delays.problem:
         return observation.reason, observation.message
     return ranking.reason, ranking.message
 

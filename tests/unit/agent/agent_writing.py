@@ -21,13 +21,13 @@ from podium_core.attempts.lost_work import GateReport
 
 def started(one: TrialPod, gate_report: GateReport | None = None, node: str = "n") -> TrialRecord:
     trial_record = TrialRecord(one, node)
-    trial_record.started, trial_record.gate_report = True, gate_report
+    trial_record.life.started, trial_record.life.gate_report = True, gate_report
     return trial_record
 
 
 def end(trial_record: TrialRecord) -> None:
     trial_record.follow(None, (), time.time())
-    trial_record.closed = True
+    trial_record.life.closed = True
     trial_record.urgent.set()
 
 

@@ -156,5 +156,5 @@ def answered(scene: Scene) -> ContainerCheckpoint:
             await settled(migration_controller)
 
     asyncio.run(ask())
-    assert scene.trial_record.container_checkpoint is not None
-    return scene.trial_record.container_checkpoint
+    assert scene.trial_record.container_checkpoint.result is not None
+    return scene.trial_record.container_checkpoint.result

@@ -229,7 +229,7 @@ class Agent:
         if mine and trial_record.ledger is not None:
             trial_record.own()
             return
-        if trial_record.owned or (not mine and status.attempt > trial_record.pod.attempt):
+        if trial_record.writing.owned or (not mine and status.attempt > trial_record.pod.attempt):
             record.gone = True
             return
         account, begins_at = ledger_from(status), None
@@ -248,8 +248,8 @@ class Agent:
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.resumed_from + 1, process.step + 1)]
-        unread = [line for line in printed if float(line.text) > trial_record.curve.current_step]
-        trial_record.curve = extend(trial_record.curve, unread, _reading, Grid(maximize=True))
+        unread = [line for line in printed if float(line.text) > trial_record.metrics.curve.current_step]
+        trial_record.metrics.curve = extend(trial_record.metrics.curve, unread, _reading, Grid(maximize=True))
         saved = self._node.latest_checkpoint(process)
         if saved is not None:
             trial_record.saw_marker(_mark(saved), now)

@@ -75,7 +75,7 @@ def test_trials_that_are_not_checkpointed_yet(
             await settled(migration_controller)
 
     asyncio.run(ask())
-    assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
+    assert (scene.trial_record.container_checkpoint.result, scene.kubelet.asked) == (None, [])
 
 
 def test_a_migration_cancelled_during_the_checkpoint_changes_nothing(scene: Scene) -> None:
@@ -89,7 +89,7 @@ def test_a_migration_cancelled_during_the_checkpoint_changes_nothing(scene: Scen
             await settled(migration_controller)
 
     asyncio.run(take_back())
-    assert (scene.state, scene.archives, scene.trial_record.container_checkpoint) == ("FROZEN", [], None)
+    assert (scene.state, scene.archives, scene.trial_record.container_checkpoint.result) == ("FROZEN", [], None)
 
 
 def test_an_archive_written_after_the_cancellation_is_removed(scene: Scene) -> None:
@@ -155,7 +155,7 @@ def test_the_image_of_a_cancelled_migration_is_removed(scene: Scene) -> None:
             await settled(migration_controller)
 
     asyncio.run(take_back())
-    assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
+    assert (scene.trial_record.container_checkpoint.result, scene.state) == (None, "FROZEN")
     assert not scene.registry.manifests
 
 
@@ -181,7 +181,7 @@ def test_the_image_of_a_trial_that_runs_again_is_replaced(
             await migration_controller.reconcile(0.0)
 
     asyncio.run(thawed())
-    answer = scene.trial_record.container_checkpoint
+    answer = scene.trial_record.container_checkpoint.result
     assert answer is not None
     assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
     assert scene.record.migration.image_complete is not taken_back
@@ -201,7 +201,7 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
             await settled(migration_controller)
 
     asyncio.run(deletion_meanwhile())
-    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (
+    assert (scene.state, scene.trial_record.container_checkpoint.result, scene.record.migration.image_complete) == (
         "FROZEN",
         None,
         False,
@@ -217,7 +217,7 @@ def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene:
 
     asyncio.run(deletion_meanwhile())
     assert scene.registry.manifests
-    assert (scene.trial_record.container_checkpoint, scene.record.migration.image_complete) == (None, False)
+    assert (scene.trial_record.container_checkpoint.result, scene.record.migration.image_complete) == (None, False)
 
 
 def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None:
@@ -247,15 +247,15 @@ def test_the_checkpoint_is_retried_when_the_api_server_is_away(scene: Scene) -> 
     async def again() -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
-            assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
+            assert (scene.trial_record.container_checkpoint.result, scene.state) == (None, "FROZEN")
             scene.api_is_there = True
             await settled(migration_controller, RETRY_SECONDS / 2)
             assert scene.kubelet.asked == []
             await settled(migration_controller, RETRY_SECONDS)
 
     asyncio.run(again())
-    assert scene.trial_record.container_checkpoint is not None
-    assert scene.trial_record.container_checkpoint.image
+    assert scene.trial_record.container_checkpoint.result is not None
+    assert scene.trial_record.container_checkpoint.result.image
 
 
 def test_the_retry_pause_starts_at_the_failure(scene: Scene) -> None:
@@ -269,11 +269,11 @@ def test_the_retry_pause_starts_at_the_failure(scene: Scene) -> None:
             await asyncio.gather(*migration_controller._tasks.values())
             scene.api_is_there = True
             await settled(migration_controller, 100.0 + RETRY_SECONDS / 2)
-            assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
+            assert (scene.trial_record.container_checkpoint.result, scene.kubelet.asked) == (None, [])
             await settled(migration_controller, 100.0 + RETRY_SECONDS)
 
     asyncio.run(again())
-    assert scene.trial_record.container_checkpoint is not None
+    assert scene.trial_record.container_checkpoint.result is not None
 
 
 CAME: list[tuple[str, dict[str, Any], str, bool]] = [
@@ -327,19 +327,19 @@ def test_the_result_remains_in_the_status_until_another_pod_writes_it(tmp_path: 
     async def lives() -> None:
         trial_record = started(pod())
         writer = writing.start(trial_record)
-        await writing.until(lambda: trial_record.owned, "the status is its own")
+        await writing.until(lambda: trial_record.writing.owned, "the status is its own")
         trial_record.set_container_checkpoint(answer)
         await writing.until(lambda: server.parsed.container_checkpoint == answer, "the result is in the status")
         await kill(writer)
         again = started(pod())
         writer = writing.start(again)
-        await writing.until(lambda: again.container_checkpoint == answer, "the next agent knows of it")
+        await writing.until(lambda: again.container_checkpoint.result == answer, "the next agent knows of it")
         await kill(writer)
         server.status |= {"attempt": 1, "lastStep": 7.0}
         server.status["logCursor"]["step"] = 7.0
         successor = started(pod(attempt=1, migration__migrated=True))  # of one that held nothing on a GPU yet
         writer = writing.start(successor)
-        await writing.until(lambda: successor.owned, "the next attempt writes")
+        await writing.until(lambda: successor.writing.owned, "the next attempt writes")
         await kill(writer)
 
     asyncio.run(lives())

@@ -30,8 +30,8 @@ def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float =
     async def both() -> None:
         async with scene.agent() as first:
             await settled(first)
-            assert scene.trial_record.container_checkpoint is not None
-            images.append(scene.trial_record.container_checkpoint.image)
+            assert scene.trial_record.container_checkpoint.result is not None
+            images.append(scene.trial_record.container_checkpoint.result.image)
             then(scene, images[0])
             next_agent = scene.migration_controller()
             await next_agent._garbage_collector.collect()
@@ -58,7 +58,7 @@ def way(phase: str, image: str, **more: Any) -> dict[str, Any]:
 
 def unheard(scene: Scene, _: str) -> None:
     """It was killed before the answer was written."""
-    scene.trial_record.container_checkpoint = None
+    scene.trial_record.container_checkpoint.result = None
 
 
 def unheard_and_gone(scene: Scene, _: str) -> None:
@@ -67,12 +67,12 @@ def unheard_and_gone(scene: Scene, _: str) -> None:
 
 def fallen_back(scene: Scene, image: str) -> None:
     """The pod is here, the migration was cancelled, and the agent has removed its result."""
-    scene.trial_record.container_checkpoint, scene.trial = None, way("Failed", image)
+    scene.trial_record.container_checkpoint.result, scene.trial = None, way("Failed", image)
 
 
 def on_its_way(scene: Scene, image: str) -> None:
     """Its old pod is still here, and its answer is not counted on any more."""
-    scene.trial_record.container_checkpoint, scene.trial = None, way("PodCreated", image)
+    scene.trial_record.container_checkpoint.result, scene.trial = None, way("PodCreated", image)
 
 
 def heard(scene: Scene, _: str) -> None:
@@ -80,7 +80,7 @@ def heard(scene: Scene, _: str) -> None:
 
 
 def not_known_yet(scene: Scene, _: str) -> None:
-    scene.trial_record.container_checkpoint = scene.trial_record.ledger = None
+    scene.trial_record.container_checkpoint.result = scene.trial_record.ledger = None
 
 
 def gone_with(phase: str, *, named: bool = True, image_reported: bool = False) -> Callable[[Scene, str], None]:
@@ -182,7 +182,7 @@ def test_an_unfinished_image_is_not_collected(scene: Scene) -> None:
     async def twice() -> None:
         async with scene.agent() as first:
             await settled(first)
-            scene.trial_record.container_checkpoint = None
+            scene.trial_record.container_checkpoint.result = None
             scene.kubelet.files = DUMP | {"checkpoint/pages-1.img": "a step later"}
             scene.kubelet.silent = True
             scene.kubelet.written.clear()
@@ -198,8 +198,8 @@ def test_an_unfinished_image_is_not_collected(scene: Scene) -> None:
             await third._garbage_collector.collect()
 
     asyncio.run(twice())
-    assert scene.trial_record.container_checkpoint is not None
-    assert list(scene.registry.manifests) == [scene.trial_record.container_checkpoint.image.partition("@")[2]]
+    assert scene.trial_record.container_checkpoint.result is not None
+    assert list(scene.registry.manifests) == [scene.trial_record.container_checkpoint.result.image.partition("@")[2]]
 
 
 def test_the_record_of_an_earlier_trial_of_the_same_name_keeps_the_new_archive(scene: Scene) -> None:
@@ -234,7 +234,7 @@ def test_images_recorded_during_a_collection_remain_recorded(scene: Scene, at: i
     async def meanwhile() -> None:
         async with scene.agent() as first:
             await settled(first)
-            scene.trial_record.container_checkpoint = None
+            scene.trial_record.container_checkpoint.result = None
             records = first._records
 
             def is_migrating(uid: str) -> bool:

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
+from grouped_values import change
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_agent.observe.gpu_health import Reading, Sample, judge, merge, unknown
+from podium_agent.observe.gpu_health import GpuLoad, Reading, Sample, judge, merge, unknown
 from podium_agent.observe.nvml import Driver, DriverTroubleError
 from podium_agent.observe.telemetry import Telemetry
 
-OK = Sample("A", 0, "H200", 100, 10, 50.0)
+OK = Sample("A", 0, "H200", 100, load=GpuLoad(10, 50.0))
 
 
 @pytest.mark.parametrize(
-    ("change", "health", "reason"),
+    ("changes", "health", "reason"),
     [
         ({}, "Healthy", ""),
-        ({"lost": True}, "Unhealthy", "GPULost"),
+        ({"faults__lost": True}, "Unhealthy", "GPULost"),
         ({"error": "Timeout"}, "Unknown", "DriverError"),
-        ({"xid": 79}, "Unhealthy", "Xid79"),
-        ({"xid": 31}, "Healthy", ""),  # the program's own fault
-        ({"ecc_uncorrected": 2}, "Unhealthy", "UncorrectedECCErrors: 2"),
-        ({"remap_failed": True}, "Unhealthy", "RowRemapFailed"),
+        ({"faults__xid": 79}, "Unhealthy", "Xid79"),
+        ({"faults__xid": 31}, "Healthy", ""),  # the program's own fault
+        ({"faults__ecc_uncorrected": 2}, "Unhealthy", "UncorrectedECCErrors: 2"),
+        ({"faults__remap_failed": True}, "Unhealthy", "RowRemapFailed"),
     ],
 )
-def test_health(change: dict[str, object], health: str, reason: str) -> None:
-    found, why = judge(replace(OK, **change))  # type: ignore[arg-type]
+def test_health(changes: dict[str, object], health: str, reason: str) -> None:
+    found, why = judge(change(OK, **changes))
     assert found == health
     assert why.startswith(reason)
     assert bool(why) == (health != "Healthy")
@@ -39,9 +39,9 @@ def test_health(change: dict[str, object], health: str, reason: str) -> None:
 def test_utilisation_is_smoothed_and_a_missing_gpu_is_lost() -> None:
     reading = merge(Reading(), [OK], 100.0, "610")
     assert reading.gpus[0].sm_utilization == 50.0
-    reading = merge(reading, [replace(OK, sm_utilization=100.0)], 102.5, "610")
+    reading = merge(reading, [change(OK, load__sm_utilization=100.0)], 102.5, "610")
     assert reading.gpus[0].sm_utilization == pytest.approx(75.0)
-    reading = merge(reading, [replace(OK, sm_utilization=None)], 103.5, "610")
+    reading = merge(reading, [change(OK, load__sm_utilization=None)], 103.5, "610")
     assert reading.gpus[0].sm_utilization == pytest.approx(75.0)
     reading = merge(reading, [], 104.5, "610")
     assert reading.gpus[0].health == "Unhealthy"
@@ -57,7 +57,7 @@ def test_utilisation_stays_within_its_bounds_whatever_the_clock_does(
     reading = merge(Reading(), [OK], at, "610")
     for jump, sm_utilization in turns:
         at += jump
-        reading = merge(reading, [replace(OK, sm_utilization=sm_utilization)], at, "610")
+        reading = merge(reading, [change(OK, load__sm_utilization=sm_utilization)], at, "610")
         assert 0.0 <= reading.gpus[0].sm_utilization <= 100.0
 
 

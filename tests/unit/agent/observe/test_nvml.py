@@ -36,7 +36,7 @@ def test_a_gpu_with_unified_memory_is_healthy_and_its_memory_unknown(nvml: NvmlS
     nvml.fail(0, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetMemoryInfo")
     gpu = reading(Driver())["GPU-0"]
     assert (gpu.health, gpu.sample.product, gpu.sm_utilization) == ("Healthy", "NVIDIA-H200", 50.0)
-    assert (gpu.sample.memory_total, gpu.sample.memory_used) == (0, 0)
+    assert (gpu.sample.memory_total, gpu.sample.load.memory_used) == (0, 0)
 
 
 @SAFE
@@ -56,9 +56,9 @@ def test_no_error_hides_another_answer_or_another_gpu(
     first, failed = after["GPU-0"], {call for call, _ in errors}
     assert (first.sample.product, first.sample.memory_total) == ("NVIDIA-H200", 80 * GIB)
     if not failed & {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"}:
-        assert (first.sample.temperature is None) == ("nvmlDeviceGetTemperature" in failed)
-        assert (first.sample.sm_clock is None) == ("nvmlDeviceGetClockInfo" in failed)
-        assert (first.sample.memory_used == 0) == ("nvmlDeviceGetMemoryInfo" in failed)
+        assert (first.sample.load.temperature is None) == ("nvmlDeviceGetTemperature" in failed)
+        assert (first.sample.load.sm_clock is None) == ("nvmlDeviceGetClockInfo" in failed)
+        assert (first.sample.load.memory_used == 0) == ("nvmlDeviceGetMemoryInfo" in failed)
         unusable = any(nvml.errors[0, call] in UNUSABLE for call in failed - NOT_SAMPLED)
         assert (first.health == "Unhealthy") == unusable
 
@@ -104,7 +104,11 @@ def test_an_xid_is_not_hidden_by_a_later_one_or_by_a_restart(nvml: NvmlStub, tmp
     nvml.errors.clear()
     for agent in (driver, Driver(GpuNotes(tmp_path / "notes", proc))):
         gpus = reading(agent)
-        assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.xid, gpus["GPU-1"].health) == ("Unhealthy", 79, "Healthy")
+        assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.faults.xid, gpus["GPU-1"].health) == (
+            "Unhealthy",
+            79,
+            "Healthy",
+        )
 
 
 def test_a_gpu_comes_back_after_an_xid_when_the_driver_asks_for_nothing_any_more(
@@ -119,7 +123,7 @@ def test_a_gpu_comes_back_after_an_xid_when_the_driver_asks_for_nothing_any_more
     assert reading(driver)["GPU-0"].health_reason.startswith("Xid48: ")
     nvml.recovery = {}
     back = reading(driver)["GPU-0"]
-    assert (back.health, back.sample.xid) == ("Healthy", 48), "the Xid stays visible"
+    assert (back.health, back.sample.faults.xid) == ("Healthy", 48), "the Xid stays visible"
     nvml.xids = [(0, 48)]
     assert reading(driver)["GPU-0"].health == "Unhealthy", "a new one counts again"
 
@@ -132,9 +136,9 @@ def test_an_xid_without_a_recovery_action_ends_with_its_note_or_with_a_reboot(nv
     assert {gpu.health for gpu in reading(driver).values()} == {"Unhealthy"}
     (tmp_path / "notes" / "GPU-0").unlink()
     gpus = reading(driver)
-    assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.xid, gpus["GPU-1"].health) == ("Healthy", 95, "Unhealthy")
+    assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.faults.xid, gpus["GPU-1"].health) == ("Healthy", 95, "Unhealthy")
     gpus = reading(Driver(GpuNotes(tmp_path / "notes", proc)))
-    assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.xid, gpus["GPU-1"].health) == ("Healthy", 95, "Unhealthy")
+    assert (gpus["GPU-0"].health, gpus["GPU-0"].sample.faults.xid, gpus["GPU-1"].health) == ("Healthy", 95, "Unhealthy")
     gpus = reading(Driver(GpuNotes(tmp_path / "notes", boot(proc, "b2"))))
     assert {gpu.health for gpu in gpus.values()} == {"Healthy"}
 

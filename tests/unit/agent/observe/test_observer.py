@@ -61,7 +61,7 @@ def test_the_record_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node:
             node.observer.observe((change(cpu, status__ended=ended),), 1.0)
             node_reconciler._update_trial_records(node.observer, 1.0)
             trial_record = node_reconciler.trial_records[cpu.uid]
-            assert (trial_record.ended, trial_record.closed) == (ended, ended)
+            assert (trial_record.life.ended, trial_record.life.closed) == (ended, ended)
 
     on_node(scene)
 
@@ -169,14 +169,14 @@ def test_the_record_of_an_ended_pod_closes_with_its_last_process(on_node: Callab
         node_reconciler._update_trial_records(node.observer, 1.0)
         trial_record = node_reconciler.trial_records[pod().uid]
         assert trial_record.main is not None
-        assert trial_record.started
+        assert trial_record.life.started
         node.look(pod(status__ended=True))
         node_reconciler._update_trial_records(node.observer, 1.0)
-        assert (trial_record.ended, trial_record.closed) == (False, False)
+        assert (trial_record.life.ended, trial_record.life.closed) == (False, False)
         (freezer.path / "cgroup.procs").write_text("")
         node.look(pod(status__ended=True))
         node_reconciler._update_trial_records(node.observer, 1.0)
-        assert (trial_record.ended, trial_record.closed) == (True, True)
+        assert (trial_record.life.ended, trial_record.life.closed) == (True, True)
 
     on_node(scene)
 
@@ -197,7 +197,7 @@ def test_a_pod_that_ended_without_an_agent_gets_a_record_that_is_only_closed(on_
             node.observer.observe((), 1.0)
             node_reconciler._update_trial_records(node.observer, 1.0)
         assert [
-            (trial_record.orphaned, trial_record.started, trial_record.ended, trial_record.closed)
+            (trial_record.life.orphaned, trial_record.life.started, trial_record.life.ended, trial_record.life.closed)
             for trial_record in opened
         ] == [(True,) * 4]
         assert node_reconciler.trial_records == {}

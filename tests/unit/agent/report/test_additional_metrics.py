@@ -159,7 +159,7 @@ def test_a_non_finite_value_is_reported_as_it_is(values: list[float], expected: 
     assert to_status(trial_record, UsageLedger(), "train", 0.0)["additionalMetrics"] == [
         {"metric": "loss", "step": float(len(values))} | expected
     ]
-    assert trial_record.version == 1, "worth a patch, although the objective said nothing"
+    assert trial_record.writing.version == 1, "worth a patch, although the objective said nothing"
 
 
 def test_a_trial_without_additional_metrics_writes_none() -> None:

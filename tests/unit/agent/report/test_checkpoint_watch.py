@@ -89,7 +89,7 @@ def test_checkpoints_and_suspensions_are_kept_without_the_api(write: Callable[..
         trial.found()
         trial.save(3)
         trial.trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
-        await writing.until(lambda: trial.trial_record.version >= 3, "the save noted")
+        await writing.until(lambda: trial.trial_record.writing.version >= 3, "the save noted")
         end(trial.trial_record)
         writing.server.away = False
         await asyncio.wait_for(task, 300)

@@ -105,18 +105,18 @@ def test_a_suspension_in_which_a_process_ends_is_noted() -> None:
     )
 
     asyncio.run(executor._suspend(record, Suspend(trial, "Preempted")))
-    assert not trial_record.driver_error
+    assert not trial_record.driver_error.message
     asyncio.run(executor._suspend(record, Suspend(trial, "Preempted")))
-    assert "ended process 7" in trial_record.driver_error
+    assert "ended process 7" in trial_record.driver_error.message
 
 
 def test_a_trial_that_goes_on_is_not_disrupted_for_ever() -> None:
     trial_record = TrialRecord(pod(), "n")
     trial_record.note_driver_error("the driver ended a worker", 1000.0)
     assert trial_record.driver_disruption(1000.0 + DRIVER_ERROR_SECONDS)
-    trial_record.ended = True
+    trial_record.life.ended = True
     assert trial_record.driver_disruption(5000.0), "its pod ended in that time"
-    trial_record.ended = False
+    trial_record.life.ended = False
     assert not trial_record.driver_disruption(1001.0 + DRIVER_ERROR_SECONDS)
 
 

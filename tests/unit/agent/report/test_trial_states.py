@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from grouped_values import change
 
-from podium_agent.observe.gpu_health import Reading, Sample, merge
+from podium_agent.observe.gpu_health import GpuLoad, Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.report.node_status import (
@@ -285,8 +285,8 @@ def local(name: str, state: SlotState, since: float = 0.0) -> LocalTrial:
     return LocalTrial(TrialKey("demo", name, name), LocalPod(name, name), ("A",), state, since, memory=TrialMemory(100))
 
 
-def status_of(*trials: LocalTrial, **sample: Any) -> Any:
-    reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
+def status_of(*trials: LocalTrial, **load: Any) -> Any:
+    reading = merge(Reading(), [Sample("A", 0, "H200", 1000, load=GpuLoad(10, **load))], 1.0, "610")
     facts, view = NodeFacts(reading, 4, ("freeze",), "0.1"), View(RunQueues(5), trials)
     return build(facts, view, lambda uuid: 5, lambda trial: trial.since, 2.0)
 

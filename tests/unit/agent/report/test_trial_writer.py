@@ -350,7 +350,7 @@ def test_without_an_operator_the_metrics_are_read_all_the_same(
         server, trial_record = writing.server, started(pod())
         writing.machine.log(pod()).write_text(cri('{"acc": 0.5}'))
         task = writing.start(trial_record)
-        await writing.until(lambda: server.refused and trial_record.curve.accepted, "the value is read")
+        await writing.until(lambda: server.refused and trial_record.metrics.curve.accepted, "the value is read")
         server.operator_writes(nodes=["n"])
         await writing.until(lambda: server.status.get("lastValue") == 0.5, "the value is written")
         await kill(task)
@@ -415,7 +415,7 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
         trial_record = started(one)
         trial_record.follow(RUNNING, ("A",), time.time())
         task = writing.start(trial_record, holder_report_seconds=0.001)
-        await writing.until(lambda: trial_record.curve.lines == dies_after, "the lines so far")
+        await writing.until(lambda: trial_record.metrics.curve.lines == dies_after, "the lines so far")
         before = writing.server.patches
         await writing.until(lambda: writing.server.patches > before, "a patch of them")
         await kill(task)
@@ -485,7 +485,7 @@ def test_an_allocation_opened_for_the_end_is_written_before_the_pod_is_gone(writ
         trial_record.follow(SUSPENDED, ("G",), time.time())
         writer = writing.start(trial_record, trial_report_seconds=60)
         await writing.until(lambda: writing.server.patches == 1, "its record")
-        trial_record.ending = True
+        trial_record.life.ending = True
         trial_record.follow(RUNNING, ("G",), time.time())
         await writing.until(lambda: "end" not in writing.server.status["allocations"][-1], "the open hold")
         await kill(writer)
@@ -503,7 +503,7 @@ def test_the_allocation_of_a_deleted_pod_is_closed_as_reported(write: Callable[.
 
     async def scene(writing: Writing) -> None:
         trial_record = started(pod(containers__names=(), settings__metrics=None))
-        trial_record.orphaned = True
+        trial_record.life.orphaned = True
         await writing.whole_life(trial_record)
 
     reader = log_cursor(pod().uid if mine else "later", step=7.0)

@@ -142,7 +142,7 @@ class Site:
 
     def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
         """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
-        reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
+        reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total)], now, "610")
         facts, view = NodeFacts(reading, 4, (METHOD,), "0"), View(RunQueues(1), trials)
         status = build(facts, view, lambda _: 1, lambda trial: trial.since, now).gpus[0]
         at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]

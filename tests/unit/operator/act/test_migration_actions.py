@@ -137,7 +137,8 @@ def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
         pod(1, migrated=True, phase="Failed", main=end), attempt=1, **migration_status("PodCreated"), phase="Pending"
     )
     (observation,) = observe(seen).values()
-    assert (observation.phase, observation.reason, observation.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
+    assert (observation.phase, observation.reason) == (TrialPhase.REQUEUED, "MigrationFailed")
+    assert observation.attempts.failures == 0
 
 
 @pytest.mark.parametrize(

@@ -71,23 +71,23 @@ def test_an_unresponsive_agent_is_not_trusted_but_nothing_is_forgotten() -> None
 
 def test_a_failure_is_counted_once() -> None:
     first = observe_one({"phase": "Running", "pod": "sweep-0-0"}, FAILED)
-    assert (first.failures, first.pod) == (1, None)
+    assert (first.attempts.failures, first.pod) == (1, None)
     again = observe_one({"phase": "Requeued", "attempt": 0, "failures": 1}, FAILED)
-    assert (again.phase, again.failures) == (PHASE.REQUEUED, 1)
+    assert (again.phase, again.attempts.failures) == (PHASE.REQUEUED, 1)
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
 def test_backoff_follows_from_the_stored_objects(failures: int) -> None:
     """No memory is needed: the ended pod has the time of its end, the status the number of failures."""
     observation = observe_one({"phase": "Requeued", "failures": failures}, FAILED)
-    assert observation.retry_at == NOW - 1 + retry_delay(failures)
+    assert observation.attempts.retry_at == NOW - 1 + retry_delay(failures)
 
 
 @pytest.mark.parametrize("ahead", [60.0, 3600.0, 1e8])
 def test_a_kubelet_whose_clock_is_ahead_delays_no_retry(ahead: float) -> None:
     failed = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=ahead)}
     observation = observe_one({"phase": "Requeued", "failures": 2}, failed)
-    assert observation.retry_at == NOW + retry_delay(2)
+    assert observation.attempts.retry_at == NOW + retry_delay(2)
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
@@ -100,7 +100,7 @@ def test_an_agent_that_has_read_the_whole_log_says_so_by_no_clock(ahead: float) 
 def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     observation = observe_one({"phase": "Running", "pod": "sweep-0-0"}, evicted)
-    assert (observation.phase, observation.failures, observation.retry_at, observation.pod) == (
+    assert (observation.phase, observation.attempts.failures, observation.attempts.retry_at, observation.pod) == (
         PHASE.REQUEUED,
         0,
         0.0,
@@ -120,7 +120,7 @@ def test_the_cause_of_a_deleted_pods_end(attempt: int, reason: str, said: str) -
     deleted = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
     cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial_key(trial): deleted})
     observation = observe(cluster)[trial_key(trial)]
-    assert (observation.phase, observation.reason, observation.failures) == (PHASE.REQUEUED, reason, 0)
+    assert (observation.phase, observation.reason, observation.attempts.failures) == (PHASE.REQUEUED, reason, 0)
     assert said in observation.message
 
 
@@ -201,9 +201,9 @@ def test_the_end_waits_for_the_final_log_read(status: dict[str, Any], seen: int,
 
 def test_a_pod_that_is_being_deleted() -> None:
     terminating = {**RUNNING, "deleting": True}
-    assert observe_one({"phase": "Running", "pod": "sweep-0-0"}, terminating).terminating
-    assert not observe_one({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).terminating
-    assert not observe_one({"phase": "Requeued", "pod": "sweep-0-0"}, terminating).terminating
+    assert observe_one({"phase": "Running", "pod": "sweep-0-0"}, terminating).delays.terminating
+    assert not observe_one({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).delays.terminating
+    assert not observe_one({"phase": "Requeued", "pod": "sweep-0-0"}, terminating).delays.terminating
 
 
 @pytest.mark.parametrize(("late", "overdue"), [(-30.0, False), (STUCK_SECONDS, False), (STUCK_SECONDS + 1, True)])
@@ -212,7 +212,7 @@ def test_a_termination_that_the_kubelet_does_not_complete_is_overdue(late: float
     trial = make_trial(phase="Running", pod="sweep-0-0")
     cluster = make_cluster_state(make_job(), trial, make_node(), replace(pod, deletion_deadline=NOW - late))
     observation = observe(cluster)[trial_key(trial)]
-    assert (observation.terminating, observation.termination_overdue) == (True, overdue)
+    assert (observation.delays.terminating, observation.delays.overdue) == (True, overdue)
 
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
@@ -224,15 +224,15 @@ def test_consecutive_refusals_by_the_cluster_lead_to_a_backoff(dead: int, delay:
     trial = make_trial(phase="Requeued", attempt=last, pod=f"sweep-0-{last}")
     pods = [make_pod(attempt=n, created=float(n - last), **REFUSED) for n in range(dead)]
     observation = observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)]
-    assert (observation.phase, observation.failures) == (PHASE.REQUEUED, 0)
-    assert observation.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
+    assert (observation.phase, observation.attempts.failures) == (PHASE.REQUEUED, 0)
+    assert observation.attempts.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
 
 
 def test_a_pod_that_ran_resets_the_consecutive_refusals() -> None:
     trial = make_trial(phase="Requeued", attempt=2, pod="sweep-0-2")
     evicted = make_pod(attempt=1, phase="Failed", reason="Evicted", main=ended(137))
     pods = [make_pod(attempt=0, **REFUSED), evicted, make_pod(attempt=2, **REFUSED)]
-    assert observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
+    assert observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)].attempts.retry_at == 0.0
 
 
 def test_consecutive_disruptions_without_a_step_lead_to_a_backoff() -> None:
@@ -243,17 +243,17 @@ def test_consecutive_disruptions_without_a_step_lead_to_a_backoff() -> None:
         deleted = observe(make_cluster_state(make_job(), trial))[
             trial_key(trial)
         ]  # a deleted pod provides no facts any more
-        assert (deleted.phase, deleted.failures) == (PHASE.REQUEUED, 0)
-        delays.append(deleted.retry_at - NOW if deleted.retry_at else 0.0)
-        assert deleted.disruptions is not None
-        before = deleted.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert (deleted.phase, deleted.attempts.failures) == (PHASE.REQUEUED, 0)
+        delays.append(deleted.attempts.retry_at - NOW if deleted.attempts.retry_at else 0.0)
+        assert deleted.attempts.disruptions is not None
+        before = deleted.attempts.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
     trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
-    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].retry_at == 0.0, (
+    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].attempts.retry_at == 0.0, (
         "a further step resets the count"
     )
     trial = make_trial(phase="Requeued", attempt=5, pod="sweep-0-5", lastStep=7.0, disruptions=before)
-    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
+    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].attempts.retry_at == NOW + 16.0, (
         "stored: an operator may die"
     )
 
@@ -263,7 +263,7 @@ def test_a_requeue_by_podium_causes_no_pause(reason: str) -> None:
     before = {"consecutive": 3, "retryAt": moment()}
     trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)
     observation = observe(make_cluster_state(make_job(), trial))[trial_key(trial)]
-    assert (observation.phase, observation.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
+    assert (observation.phase, observation.attempts.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
 
 
 def test_a_failing_init_container_fails_the_trial() -> None:
@@ -276,7 +276,8 @@ def test_a_failing_init_container_fails_the_trial() -> None:
         return observe(make_cluster_state(make_job(), trial, parse_pod(payload)))[trial_key(trial)]
 
     first = after(0)
-    assert (first.phase, first.failures, first.retry_at) == (PHASE.REQUEUED, 1, NOW - 1 + retry_delay(1))
+    assert first.phase is PHASE.REQUEUED
+    assert (first.attempts.failures, first.attempts.retry_at) == (1, NOW - 1 + retry_delay(1))
     assert "init container load" in first.message
     assert after(2).phase is PHASE.FAILED
 
@@ -295,14 +296,14 @@ NO_IMAGE = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no su
     ],
 )
 def test_a_pod_that_does_not_start_is_stuck(pod: dict[str, Any], stuck: bool) -> None:
-    assert observe_one({"pod": "sweep-0-0"}, pod, "Gated").stuck is stuck
+    assert observe_one({"pod": "sweep-0-0"}, pod, "Gated").delays.stuck is stuck
 
 
 def test_the_pod_of_the_next_attempt_takes_over() -> None:
     trial = make_trial(phase="Requeued", attempt=0, failures=1)
     cluster = make_cluster_state(make_job(), trial, make_node(), make_pod(**FAILED), make_pod(attempt=1))
     observation = observe(cluster)[trial_key(trial)]
-    assert (observation.phase, observation.attempt, observation.failures) == (PHASE.PENDING, 1, 1)
+    assert (observation.phase, observation.attempts.number, observation.attempts.failures) == (PHASE.PENDING, 1, 1)
     assert observation.pod is not None
     assert observation.pod.name == "sweep-0-1"
 
@@ -345,4 +346,4 @@ def test_a_process_that_a_signal_ended_is_judged_when_its_agent_has_reported(
     pod: dict[str, Any], status: dict[str, Any], more: dict[str, Any], phase: TrialPhase, failures: int
 ) -> None:
     observation = observe_one({"phase": "Running", "pod": "sweep-0-0", **status}, pod, **more)
-    assert (observation.phase, observation.failures) == (phase, failures)
+    assert (observation.phase, observation.attempts.failures) == (phase, failures)

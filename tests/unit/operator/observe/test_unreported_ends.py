@@ -41,7 +41,7 @@ def test_a_failure_that_was_not_stored_before_the_next_pod_counts(
     trial = make_trial(**status, pod="sweep-0-0")
     cluster = make_cluster_state(make_job(), trial, make_pod(**first), make_pod(attempt=1))
     observation = observe(cluster)[trial_key(trial)]
-    assert (observation.attempt, observation.failures) == (1, failures)
+    assert (observation.attempts.number, observation.attempts.failures) == (1, failures)
 
 
 def after(
@@ -78,10 +78,12 @@ def test_the_end_of_an_attempt_that_no_status_reported(
     status: dict[str, Any], first: dict[str, Any] | None, deleted: bool, recorded: list[tuple[str, str]]
 ) -> None:
     _, observation = after(status, first, deleted=deleted)
-    assert [end.reason for end in observation.unreported_ends] == [reason for reason, _ in recorded]
-    assert all(words in end.message for end, (_, words) in zip(observation.unreported_ends, recorded, strict=True))
+    assert [end.reason for end in observation.attempts.unreported_ends] == [reason for reason, _ in recorded]
+    assert all(
+        words in end.message for end, (_, words) in zip(observation.attempts.unreported_ends, recorded, strict=True)
+    )
     disruptions = sum(reason in ("PodDisrupted", "PodDeleted") for reason, _ in recorded)
-    assert (observation.disruptions.consecutive if observation.disruptions else 0) == disruptions
+    assert (observation.attempts.disruptions.consecutive if observation.attempts.disruptions else 0) == disruptions
 
 
 def test_a_migrated_attempt_has_not_ended() -> None:
