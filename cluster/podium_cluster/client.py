@@ -33,7 +33,8 @@ from podium_cluster.answers import (
     read_lines,
     read_start,
 )
-from podium_cluster.credentials import Connections, Credentials
+from podium_cluster.connections import Connections, Pool
+from podium_cluster.credentials import Credentials
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import PODS, Page, Resource
@@ -351,6 +352,7 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
     else:
         credentials = await Credentials.read(target, configuration)
     async with kube_client.ApiClient(configuration) as client:
+        client.rest_client = Pool(configuration)  # the library's own has no connection yet
         yield Api(client, settings.request_timeout, credentials)
 
 

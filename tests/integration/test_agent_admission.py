@@ -147,6 +147,16 @@ def test_an_agent_can_write_only_to_its_own_node(site: Site, what: str) -> None:
     assert site.answer(token, write, "node-a") == ""
 
 
+def test_an_agent_can_write_no_lease_that_has_the_name_of_its_node(site: Site) -> None:
+    """A node may be named podium-operator: its agent must not write the Lease by which the operator leads."""
+
+    async def lease(api: Api, node: str) -> None:
+        about = {"name": f"{site.namespace}-{node}", "namespace": site.namespace}
+        await api.apply(LEASES, {"metadata": about, "spec": {"holderIdentity": uuid.uuid4().hex}}, manager="podium-agent")
+
+    assert "NodeMismatch: the agent's token is of node" in refused(site, site.token("node-a"), lease, "node-a")
+
+
 def test_a_token_without_a_node_can_write_nothing(site: Site) -> None:
     """A token may be created by hand, or for a pod that is bound to no node."""
     token = site.token(None)
