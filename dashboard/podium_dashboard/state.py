@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
+from podium_dashboard.stored_trial import StoredTrial
 from podium_views.job_snapshot import JobSnapshot
 
 Key = tuple[str, str]  # namespace and name of a job
@@ -19,7 +19,7 @@ class Search:
     """One search: its job, its trials by number, and the GPUs that it may use."""
 
     job: HyperParamJob
-    trials: tuple[HyperParamTrial, ...]
+    trials: tuple[StoredTrial, ...]
     nodes: tuple[GPUNode, ...]
 
     @property
@@ -30,7 +30,7 @@ class Search:
     @property
     def done(self) -> int:
         """Return the number of trials that have ended."""
-        return sum(1 for trial in self.trials if is_final(trial.status.phase))
+        return sum(trial.ended for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,16 @@ class State:
         search = self.by_key.get(key)
         if search is None:
             return None
-        return JobSnapshot(search.job, search.trials, search.nodes, self.stopped or now)
+        trials = tuple(trial.whole() for trial in search.trials)
+        return JobSnapshot(search.job, trials, search.nodes, self.stopped or now)
 
     def trial(self, namespace: str, name: str) -> tuple[Search, HyperParamTrial] | None:
         """Return a trial with its search; None if there is no such trial."""
         for search in self.searches:
             if search.job.metadata.namespace == namespace:
                 for trial in search.trials:
-                    if trial.metadata.name == name:
-                        return search, trial
+                    if trial.name == name:
+                        return search, trial.whole()
         return None
 
 
