@@ -19,7 +19,10 @@ MAX_TIME = 4102444800.0  # the year 2100: an object may hold any number
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """One trial. `newest`: the latest time in it, in seconds since the Unix epoch; `packed`: its JSON, compressed."""
+    """One trial.
+
+    `newest`: the latest time in it, in seconds since the Unix epoch. `packed`: its JSON, compressed.
+    """
 
     namespace: str
     name: str
@@ -48,7 +51,10 @@ class StoredTrial:
         return cls.of(HyperParamTrial.model_validate(payload))
 
     def whole(self) -> HyperParamTrial:
-        """Return the whole trial; it takes an eighth of a millisecond, so callers keep what they need."""
+        """Return the whole trial.
+
+        It takes an eighth of a millisecond.
+        """
         return HyperParamTrial.model_validate_json(zlib.decompress(self.packed))
 
 

@@ -15,7 +15,8 @@ from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_dashboard.sources.source import TAIL_BYTES, TAIL_LINES, LogTail
+from podium_dashboard.sources.source import TAIL_BYTES, TAIL_LINES, EventList, LogTail
+from podium_dashboard.sources.trial_events import read_events
 from podium_dashboard.state import Key, Search, State
 from podium_dashboard.stored_trial import StoredTrial
 
@@ -23,7 +24,8 @@ FRAME_SECONDS = 0.4  # least time between two states
 STALE_SECONDS = 90.0  # without an answer, after which the page warns; bookmarks come once a minute
 LOG_SECONDS = 5.0  # of one request for a log
 LOG_AGE_SECONDS = 2.0  # for which an answer is used again
-MAX_LOGS = 32
+EVENTS_AGE_SECONDS = 5.0
+MAX_LOGS = 32  # answers that are kept, of logs and of Events each
 
 
 class ClusterSource:
@@ -39,6 +41,7 @@ class ClusterSource:
         self._changed = asyncio.Event()
         self._state = State(ready=False)
         self._logs: dict[str, tuple[float, LogTail]] = {}
+        self._events: dict[str, tuple[float, EventList]] = {}
         self._of_job: dict[Key, dict[str, StoredTrial]] = {}
         self._ordered: dict[Key, tuple[StoredTrial, ...]] = {}  # those of jobs without a change since the last state
         self._trials.follow(self._sort_in)
@@ -86,6 +89,19 @@ class ClusterSource:
             del self._logs[next(iter(self._logs))]
         return fresh
 
+    async def events(self, trial: HyperParamTrial) -> EventList:
+        """Return the Events of the trial and of its present pod."""
+        key = f"{trial.metadata.uid}/{trial.status.pod}"
+        known = self._events.get(key)
+        if known is not None and time.monotonic() - known[0] < EVENTS_AGE_SECONDS:
+            return known[1]
+        fresh = await read_events(self._api, trial)
+        self._events.pop(key, None)
+        self._events[key] = (time.monotonic(), fresh)
+        while len(self._events) > MAX_LOGS:
+            del self._events[next(iter(self._events))]
+        return fresh
+
     async def _read_log(self, trial: HyperParamTrial) -> LogTail:
         if not trial.status.pod:
             return LogTail(note="The trial has no pod.")
@@ -119,7 +135,8 @@ class ClusterSource:
     def _assemble(self) -> State:
         if not (self._jobs.synced and self._trials.synced):
             return State(ready=False, problems=tuple(self._problems()))
-        nodes = tuple(self._nodes.values())
+        nodes, before = tuple(self._nodes.values()), self._state.nodes
+        nodes = before if nodes == before else nodes  # pages compare identities
         searches = []
         for job in self._jobs.values():
             key = (job.metadata.namespace, job.metadata.name)

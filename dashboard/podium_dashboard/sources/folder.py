@@ -13,7 +13,7 @@ from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial, pod_name
 from podium_dashboard.sources.object_files import SUFFIXES, ObjectFiles
-from podium_dashboard.sources.source import TAIL_BYTES, LogTail
+from podium_dashboard.sources.source import TAIL_BYTES, EventList, LogTail
 from podium_dashboard.state import Key, Search, State
 from podium_dashboard.stored_trial import StoredTrial
 from podium_local.store import JOB, LOCK, OBJECTS, StoredRun
@@ -65,6 +65,10 @@ class FolderSource:
         """Return the end of the log file of the trial's present attempt."""
         return await asyncio.to_thread(self._tail, trial)
 
+    async def events(self, trial: HyperParamTrial) -> EventList:
+        """Return that there are none: Kubernetes has Events, a folder has not."""
+        return EventList()
+
     def _refresh(self) -> bool:
         """Read what has changed; return whether the state is a new one."""
         found = list(_runs_of(self._folder))[:MAX_RUNS]
@@ -98,7 +102,9 @@ class FolderSource:
                     if key in searches:
                         problems.append(f"Several searches are named {key[1]}; only the newest is shown.")
                     mine = sorted(trials.get(key, ()), key=lambda one: one.number)
-                    searches[key] = Search(job, tuple(mine), machines)
+                    fresh = Search(job, tuple(mine), machines, local=run.folder.name == OBJECTS)
+                    before = self._state.by_key.get(key)
+                    searches[key] = before if before == fresh else fresh  # pages compare identities
         return State.of(
             tuple(searches.values()),
             tuple(nodes[name] for name in sorted(nodes)),
