@@ -24,7 +24,7 @@ BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_p
 .PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
+	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -143,6 +143,9 @@ bench-checkpoint: setup ## what the agent adds to the driver's own time of cuda-
 
 bench-local: setup ## what `podium run` costs against plain subprocesses, and the time from pip install to ranked trials
 	@$(BENCH).hpo.bench_local $(OUTPUT)
+
+bench-dashboard: setup ## memory and time of the dashboard with 10,000 trials and 200 browsers, against 300 MiB and 1 s
+	@$(BENCH).dashboard.bench_dashboard $(OUTPUT)
 
 bench-log-lines: setup ## CPU time and memory of reading hostile log lines, against the limits of 20 ms and 10 MB
 	@$(BENCH).agent.bench_log_lines $(OUTPUT)

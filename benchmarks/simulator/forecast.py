@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_cli.trace import trace_of
+from podium_views.trace import trace_of
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec

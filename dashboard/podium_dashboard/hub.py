@@ -11,7 +11,13 @@ class Hub:
 
     def __init__(self) -> None:
         self.version = 0
+        self.states = 0  # changes of the source
         self._event = asyncio.Event()
+
+    def state_changed(self) -> None:
+        """Count a change of the source; the other changes come from background tasks."""
+        self.states += 1
+        self.changed()
 
     def changed(self) -> None:
         """Count a change and wake all that wait."""

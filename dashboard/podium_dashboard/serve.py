@@ -18,7 +18,7 @@ from podium_dashboard.server.connections import BoundedProtocol
 from podium_dashboard.sources.source import Source
 
 LOOPBACK = "127.0.0.1"
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0  # ten thousand trials are read in 5 s of CPU time, and the machine may be busy
 
 
 class NotReadyError(Exception):
@@ -70,7 +70,7 @@ async def serve(source: Source, opened: socket.socket, announce: Callable[[Addre
             timeout_graceful_shutdown=1,
         )
     )
-    following = asyncio.create_task(source.run(hub.changed))
+    following = asyncio.create_task(source.run(hub.state_changed))
     following.add_done_callback(lambda _: setattr(server, "should_exit", True))
     try:
         await _until_ready(source, hub, following)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job_status import ENDED
 from podium_core.schema.trial import HyperParamTrial
+from podium_dashboard.stored_trial import StoredTrial
 from podium_views.job_snapshot import JobSnapshot
 
 Key = tuple[str, str]  # namespace and name of a job
@@ -16,11 +17,15 @@ Key = tuple[str, str]  # namespace and name of a job
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search: its job, its trials by number, and the GPUs that it may use."""
+    """One search: its job, its trials by number, and the GPUs that it may use.
+
+    `local`: it is one of `podium run`.
+    """
 
     job: HyperParamJob
-    trials: tuple[HyperParamTrial, ...]
+    trials: tuple[StoredTrial, ...]
     nodes: tuple[GPUNode, ...]
+    local: bool = False
 
     @property
     def key(self) -> Key:
@@ -28,9 +33,14 @@ class Search:
         return self.job.metadata.namespace, self.job.metadata.name
 
     @property
+    def ended(self) -> bool:
+        """Return whether the job has reached a final phase."""
+        return self.job.status.phase in ENDED
+
+    @property
     def done(self) -> int:
         """Return the number of trials that have ended."""
-        return sum(1 for trial in self.trials if is_final(trial.status.phase))
+        return sum(trial.ended for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +75,22 @@ class State:
         search = self.by_key.get(key)
         if search is None:
             return None
-        return JobSnapshot(search.job, search.trials, search.nodes, self.stopped or now)
+        trials = tuple(trial.whole() for trial in search.trials)
+        return JobSnapshot(search.job, trials, search.nodes, self.stopped or now)
+
+    def search_of(self, namespace: str, trial: str) -> Search | None:
+        """Return the search of a trial; None if there is no such trial."""
+        for search in self.searches:
+            if search.job.metadata.namespace == namespace and any(one.name == trial for one in search.trials):
+                return search
+        return None
 
     def trial(self, namespace: str, name: str) -> tuple[Search, HyperParamTrial] | None:
         """Return a trial with its search; None if there is no such trial."""
-        for search in self.searches:
-            if search.job.metadata.namespace == namespace:
-                for trial in search.trials:
-                    if trial.metadata.name == name:
-                        return search, trial
-        return None
+        search = self.search_of(namespace, name)
+        if search is None:
+            return None
+        return search, next(one for one in search.trials if one.name == name).whole()
 
 
 def _newest_first(search: Search) -> tuple[float, Key]:

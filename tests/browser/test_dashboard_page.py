@@ -21,6 +21,7 @@ PAGES = {
     "search": "/searches/default/digits",
     "trial": "/trials/default/digits-3",
     "gpus": "/gpus",
+    "what-if": "/what-if/default/digits",
 }
 LOOKS = {"light": (1180, False), "dark": (1180, True), "narrow": (390, False)}
 EVIL = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
@@ -78,6 +79,8 @@ def test_every_page_in_light_dark_and_narrow(saved: Path, tmp_path: Path) -> Non
             for look, (width, dark) in LOOKS.items():
                 await tab.look(width=width, height=900, dark=dark)
                 await tab.go(shown.base + path)
+                if name == "search":
+                    await tab.wait("!document.body.textContent.includes('It is being computed')", DEADLINE)
                 assert await tab.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is too wide"
                 worst = await tab.evaluate(CONTRAST)
                 assert worst["ratio"] >= 4.5, f"{name}, {look}: {worst}"
@@ -130,6 +133,36 @@ def test_everything_can_be_reached_by_the_keyboard_and_the_focus_survives_a_chan
         assert await tab.evaluate(focused) == before
 
     with dashboard(str(saved)) as shown:
+        in_browser(shown, tmp_path, work)
+
+
+def test_a_replay_is_started_by_the_keyboard_and_its_result_appears_without_a_reload(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    write_objects(ended, 600.0)
+    start = "document.querySelector('a.button')"
+
+    async def work(tab: Tab) -> None:
+        await tab.go(shown.base + "/searches/default/digits")
+        await tab.evaluate("document.querySelector('a[href^=\"/what-if/\"]').click()")
+        await tab.wait(f"location.pathname === '/what-if/default/digits' && !!{start}", DEADLINE)
+        await tab.wait("!!document.querySelector('#light[data-state=live]')", DEADLINE)
+        await tab.evaluate(f"{start}.focus()")
+        await tab.key("Enter", 13)
+        await tab.wait("document.body.textContent.includes('What the default saved')", DEADLINE)
+        await tab.wait("!!document.querySelector('#light[data-state=live]')", DEADLINE)
+        text = await tab.evaluate("document.body.textContent")
+        assert "envelope" in text
+        assert "What is not known" in text
+        assert await tab.evaluate("location.pathname") == "/what-if/default/digits"
+        for look, (width, dark) in LOOKS.items():
+            await tab.look(width=width, height=1400, dark=dark)
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+            worst = await tab.evaluate(CONTRAST)
+            assert worst["ratio"] >= 4.5, worst
+            SHOTS.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread((SHOTS / f"replay-{look}.png").write_bytes, await tab.screenshot())
+
+    with dashboard(str(ended)) as shown:
         in_browser(shown, tmp_path, work)
 
 

@@ -20,9 +20,9 @@ def element(tag: str, /, *children: Markup, **attributes: str | float) -> Markup
 
     Attribute names lose a last `_` (`class_`), and other `_` become `-`.
     """
-    names = {key.rstrip("_").replace("_", "-"): value(one) for key, one in attributes.items()}
-    written = Markup("").join(Markup(' {}="{}"').format(name, one) for name, one in names.items())
-    return Markup("<{0}{1}>{2}</{0}>").format(tag, written, Markup("").join(children))
+    # plain strings, because a drawing has thousands of elements and Markup.format is ten times as slow
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value(one))}"' for key, one in attributes.items())
+    return Markup(f"<{tag}{written}>{''.join(map(escape, children))}</{tag}>")
 
 
 def value(given: str | float) -> str:

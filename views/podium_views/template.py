@@ -25,7 +25,7 @@ def printable(value: Any) -> Any:
 
     Any other value is returned unchanged.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value.isprintable():
         return value
     return type(value)("".join(char for char in value if char.isprintable() or char == "\n"))
 

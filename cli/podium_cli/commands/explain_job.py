@@ -26,14 +26,11 @@ from podium_core.schema.manifests import flattened
 from podium_core.waiting.explain import explain_job
 from podium_core.waiting.explanation import JobExplanation
 from podium_core.waiting.objects import StoredObjects
-from podium_simulator.expected.times import ExpectedTimes, Sampling, expected_times
+from podium_simulator.expected.times import LOCAL, ExpectedTimes, Sampling, expected_times
 from podium_simulator.system.scenario import Timing
 from podium_views.job_snapshot import JobSnapshot
 
 SAMPLE_MOMENT = SAMPLE_SECONDS / 10.0  # of the synthetic search: some of its trials still wait
-LOCAL = Timing(
-    place=0.05, gate=0.05, record_start=0.05, processes_found=0.05, load=0.5, ended=0.1
-)  # processes, no pods
 MOST_SAMPLES, MOST_STEP_SECONDS = 1_000, 86_400.0
 SIMULATED_SECONDS = 10.0  # no further sample after this time
 

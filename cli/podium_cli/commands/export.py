@@ -22,12 +22,12 @@ from podium_cli.options.curves import CurveOptions, Metric, goal_option
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
 from podium_cli.progress import progress
-from podium_cli.trace import trace_of
 from podium_core.domain.phase import TrialPhase
 from podium_simulator.traces.sources import reads_as_lines
 from podium_simulator.traces.trace import Trace, trace_lines
 from podium_views import formatting
 from podium_views.job_snapshot import JobSnapshot
+from podium_views.trace import trace_of
 
 app = typer.Typer()
 

@@ -22,7 +22,6 @@ from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.report import page
 from podium_cli.streams import mute
-from podium_cli.trace import trace_of
 from podium_cli.views import summary as summary_view
 from podium_cli.views.watch import changes, view
 from podium_core.domain.phase import TrialPhase
@@ -33,6 +32,7 @@ from podium_local.runner import Runner, RunView
 from podium_simulator.traces.trace import trace_lines
 from podium_views import formatting, model
 from podium_views.job_snapshot import JobSnapshot
+from podium_views.trace import trace_of
 
 FIXED_LINES = 10  # of the screen besides devices and trials, as in `podium watch`
 RUNS = Path("podium-runs")

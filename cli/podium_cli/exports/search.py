@@ -12,7 +12,6 @@ from functools import reduce
 from types import MappingProxyType
 
 from podium_cli.exports.names import MAX_WHOLE, clean, moment, scalar
-from podium_cli.trace import training_seconds
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Scalar
@@ -20,6 +19,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.search.spec import Parameter, ParameterType
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.traces.trace import RecordedTrial, Trace
+from podium_views.trace import training_seconds
 
 MAX_TIME = 253402300799.0  # the end of the year 9999, in seconds since 1970
 MAX_STEP = float(1 << 62)  # of tools that count steps in whole numbers of 64 bits

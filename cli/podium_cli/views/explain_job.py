@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from podium_cli.structured import time
-from podium_core.waiting.explanation import Ahead, GpuState
+from podium_core.waiting.explanation import GpuState
 from podium_simulator.expected.times import ExpectedTimes, Interval
 from podium_views import formatting
+from podium_views.waiting import ahead_text, interval_text
 
 if TYPE_CHECKING:
     from podium_cli.commands.explain_job import ExplainedJob
@@ -31,7 +32,7 @@ def lines(explained: ExplainedJob) -> list[str]:
         output.append(
             f"position     {made.position} of {formatting.count(len(made.queue), 'waiting trial')} of all jobs"
         )
-    output += [f"ahead        {_ahead(one)}" for one in made.ahead[:SHOWN_AHEAD]]
+    output += [f"ahead        {ahead_text(one)}" for one in made.ahead[:SHOWN_AHEAD]]
     for one in made.queue[:SHOWN_QUEUE]:
         where = "on its GPU" if one.has_slot else "for a slot"
         mine = "" if (one.namespace, one.job) == (made.namespace, made.job) else f" of {one.namespace}/{one.job}"
@@ -46,11 +47,6 @@ def lines(explained: ExplainedJob) -> list[str]:
     return [*output, *_times(explained.times, now)]
 
 
-def _ahead(one: Ahead) -> str:
-    holds = f"{formatting.count(one.holds, 'GPU')} held" if one.holds else "no GPU held"
-    return f"{one.job}: {holds}, {formatting.count(one.waiting, 'trial')} before the next one of this search"
-
-
 def _gpu(gpu: GpuState, now: float) -> str:
     held = "" if gpu.since is None else f" Since {formatting.duration(now - gpu.since)}."
     return f"{gpu.message}{held}"
@@ -63,22 +59,12 @@ def _times(times: ExpectedTimes | None, now: float) -> list[str]:
         return [f"expected     {times.unknown}"]
     output = []
     if times.start is not None:
-        output.append(f"next start   {_interval(times.start, now)}")
+        output.append(f"next start   {interval_text(times.start, now)}")
     if times.end is not None:
-        output.append(f"end          {_interval(times.end, now)}")
+        output.append(f"end          {interval_text(times.end, now)}")
     level = f"{100 * times.level:.0f} %"
     output.append(f"interval     {level} of {formatting.count(times.samples, 'simulated sample')}; it assumes that")
     return [*output, *(f"             - {one}" for one in times.assumptions)]
-
-
-def _interval(interval: Interval, now: float) -> str:
-    low, middle, high = (_seconds(one) for one in (interval.low, interval.median, interval.high))
-    at = datetime.fromtimestamp(now + interval.median, UTC)
-    return f"in {middle} ({low} to {high}), about {at:%Y-%m-%d %H:%M} UTC"
-
-
-def _seconds(seconds: float) -> str:
-    return "never" if math.isinf(seconds) else formatting.duration(seconds)
 
 
 def data(explained: ExplainedJob) -> dict[str, Any]:

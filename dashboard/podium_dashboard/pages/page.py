@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
-from podium_dashboard.sources.source import LogTail
+from podium_dashboard.background.runner import Result
+from podium_dashboard.sources.source import EventList, LogTail
 from podium_views.template import environment
 
 PACKAGE = "podium_dashboard"
+MAX_UNPACKED = 48  # fragments; those of about five pages
 MAX_NAME = 253  # characters of a name in Kubernetes
 
 
@@ -22,6 +27,7 @@ class Kind(StrEnum):
     SEARCH = "searches"
     TRIAL = "trials"
     GPUS = "gpus"
+    WHAT_IF = "what-if"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +52,45 @@ def parse_path(path: str) -> PageRef | None:
             return PageRef(Kind.SEARCHES)
         case ["gpus"]:
             return PageRef(Kind.GPUS)
-        case [("searches" | "trials") as kind, namespace, name] if 0 < len(name) <= MAX_NAME >= len(namespace):
-            return PageRef(Kind(kind), namespace, name)
+        case [("searches" | "trials" | "what-if") as kind, namespace, name]:
+            if 0 < len(name) <= MAX_NAME >= len(namespace):
+                return PageRef(Kind(kind), namespace, name)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A part of a page with the name of its place, and a digest by which a change is noticed."""
+    """A part of a page with the name of its place, and a digest by which a change is noticed.
+
+    It is kept compressed, because a large search has a megabyte of drawings and fifty of them may be looked at.
+    """
 
     name: str
-    html: str
     digest: str
+    packed: bytes
 
     @classmethod
     def of(cls, name: str, html: str) -> Fragment:
         """Return the fragment with its digest."""
-        return cls(name, html, hashlib.sha256(html.encode()).hexdigest()[:12])
+        digest = hashlib.sha256(html.encode()).hexdigest()[:12]
+        wire = json.dumps({"name": name, "digest": digest, "html": html})
+        return cls(name, digest, zlib.compress(wire.encode(), 1))
+
+    @property
+    def wire(self) -> bytes:
+        """Return the fragment as JSON; browsers that get it at about the same time share it."""
+        return _unpacked(self.packed)
+
+    @property
+    def html(self) -> str:
+        """Return its HTML."""
+        html: str = json.loads(self.wire)["html"]
+        return html
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def _unpacked(packed: bytes) -> bytes:
+    return zlib.decompress(packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +108,15 @@ class Extra:
     """What a page needs besides the state."""
 
     log: LogTail | None = None
+    events: EventList | None = None
+    importance: Result | None = None
+    explanation: Result | None = None
+    replay: Result | None = None
+    replaying: bool = False
     now: datetime | None = None  # None: the clock of this machine
 
 
-def fragment(name: str, template: str, **values: object) -> Fragment:
+def fragment(name: str, template: str, /, **values: object) -> Fragment:
     """Return the fragment that a template makes of the values."""
     made = environment(PACKAGE).get_template(template).render(values, link=link)
     return Fragment.of(name, made.strip())

@@ -3,43 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from podium_dashboard.background.requests import Requests
 from podium_dashboard.hub import Hub
-from podium_dashboard.pages import gpus, search, searches, trial
+from podium_dashboard.pages import gpus, search, searches, trial, what_if
 from podium_dashboard.pages.page import Extra, Fragment, Kind, Page, PageRef, fragment
 from podium_dashboard.sources.source import Source
 from podium_dashboard.state import State
 
 FRAME_SECONDS = 0.4  # least time between two renderings of a page
 TICK_SECONDS = 5.0  # largest age of a page, so that durations advance
-MAX_PAGES = 32  # that are kept
+IDLE_SHARE = 0.25  # of one core, for pages of which only durations advance; they are older where there are many
+MAX_PAGES = 64  # that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A page and when it was rendered; None if it does not exist."""
+    """A page and when it was rendered; None if it does not exist.
+
+    `basis`: the objects that it shows. `cost`: CPU seconds of its rendering.
+    """
 
     page: Page | None
     at: float
+    basis: tuple[object, ...] = ()
+    cost: float = 0.0
 
 
 class PageRenderer:
-    """Renders pages in a thread and keeps the newest rendering of each."""
+    """Renders pages in one thread and keeps the newest rendering of each."""
 
     def __init__(self, source: Source, hub: Hub) -> None:
         self.source = source
         self._hub = hub
+        self.requests = Requests(source, hub)
+        self._thread = ThreadPoolExecutor(1, "pages")
         self._kept: OrderedDict[PageRef, _Kept] = OrderedDict()
         self._running: dict[PageRef, asyncio.Task[_Kept]] = {}
 
     async def page(self, ref: PageRef) -> Page | None:
         """Return the newest rendering of a page; None if there is no such search or trial."""
         kept = self._kept.get(ref)
-        if kept is None or not self._fresh(kept):
+        if kept is None or not self._fresh(ref, kept):
             running = self._running.get(ref)
             if running is None:
                 running = asyncio.create_task(self._render(ref))
@@ -48,26 +59,61 @@ class PageRenderer:
             kept = await asyncio.shield(running)  # others may wait for it, too
         return kept.page
 
-    def _fresh(self, kept: _Kept) -> bool:
+    def _fresh(self, ref: PageRef, kept: _Kept) -> bool:
         age = time.monotonic() - kept.at
-        version = self._hub.version if kept.page is None else kept.page.version
-        return age < FRAME_SECONDS or (age < TICK_SECONDS and version == self._hub.version)
+        if age < FRAME_SECONDS:
+            return True
+        tick = max(TICK_SECONDS, sum(one.cost for one in self._kept.values()) / IDLE_SHARE)
+        basis = self._basis(self.source.state(), ref)
+        return age < tick and all(map(operator.is_, kept.basis, basis))
+
+    def _basis(self, state: State, ref: PageRef) -> tuple[object, ...]:
+        """Return the objects that a page shows; it is rendered again when one of them is another object."""
+        key, requests = (ref.namespace, ref.name), self.requests
+        results: tuple[object, ...] = ()
+        match ref.kind:
+            case Kind.SEARCHES:
+                return (state,)
+            case Kind.GPUS:
+                return (state.nodes, state.problems)
+            case Kind.WHAT_IF:
+                return (requests.replay(key), requests.is_replaying(key), state.by_key.get(key))
+            case Kind.SEARCH:
+                shown, results = state.by_key.get(key), requests.known(key)
+            case Kind.TRIAL:
+                shown = state.search_of(*key)
+        return (shown and shown.job, shown and shown.trials, *results)
 
     async def _render(self, ref: PageRef) -> _Kept:
         version, state = self._hub.version, self.source.state()
-        extra = Extra(now=self.source.now())
-        if ref.kind is Kind.TRIAL:
-            found = state.trial(ref.namespace, ref.name)
-            if found is not None:
-                extra = replace(extra, log=await self.source.log_tail(found[1]))
-        page = await asyncio.to_thread(render, state, ref, extra, version)
-        kept = _Kept(page, time.monotonic())
+        basis = self._basis(state, ref)
+        extra = await self._extra(state, ref)
+        loop = asyncio.get_running_loop()
+        page, cost = await loop.run_in_executor(self._thread, _timed, state, ref, extra, version)
+        kept = _Kept(page, time.monotonic(), basis, cost)
         if page is not None:
             self._kept[ref] = kept
             self._kept.move_to_end(ref)
             while len(self._kept) > MAX_PAGES:
                 self._kept.popitem(last=False)
         return kept
+
+    async def _extra(self, state: State, ref: PageRef) -> Extra:
+        now, key = self.source.now(), (ref.namespace, ref.name)
+        if ref.kind is Kind.TRIAL and (found := state.trial(*key)) is not None:
+            log, events = await asyncio.gather(self.source.log_tail(found[1]), self.source.events(found[1]))
+            return Extra(now=now, log=log, events=events)
+        if ref.kind is Kind.SEARCH and key in state.by_key:
+            return Extra(now=now, importance=self.requests.importance(key), explanation=self.requests.explanation(key))
+        if ref.kind is Kind.WHAT_IF:
+            return Extra(now=now, replay=self.requests.replay(key), replaying=self.requests.is_replaying(key))
+        return Extra(now=now)
+
+
+def _timed(state: State, ref: PageRef, extra: Extra, version: int) -> tuple[Page | None, float]:
+    """Return a page and the CPU seconds that it took."""
+    began = time.thread_time()
+    return render(state, ref, extra, version), time.thread_time() - began
 
 
 def render(state: State, ref: PageRef, extra: Extra, version: int) -> Page | None:
@@ -87,6 +133,8 @@ def _fragments(state: State, ref: PageRef, extra: Extra, now: datetime) -> tuple
         case Kind.GPUS:
             return gpus.fragments(state, now)
         case Kind.SEARCH:
-            return search.fragments(state, (ref.namespace, ref.name), now)
+            return search.fragments(state, (ref.namespace, ref.name), now, extra)
         case Kind.TRIAL:
             return trial.fragments(state, ref.namespace, ref.name, now, extra)
+        case Kind.WHAT_IF:
+            return what_if.fragments(state, (ref.namespace, ref.name), extra)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from podium_core.schema.trial import HyperParamTrial
-from podium_dashboard.pages.page import Fragment, fragment
+from podium_dashboard.pages.importance import importance_card
+from podium_dashboard.pages.page import Extra, Fragment, fragment
 from podium_dashboard.pages.parallel import parallel_coordinates
 from podium_dashboard.pages.searches import expected_end
+from podium_dashboard.pages.waiting import waiting_card
 from podium_dashboard.state import State
 from podium_views import charts, formatting, pareto, progress
 from podium_views.decision import newest_decision
@@ -43,7 +45,7 @@ class TrialLine:
     parameters: str
 
 
-def fragments(state: State, key: tuple[str, str], now: datetime) -> tuple[Fragment, ...]:
+def fragments(state: State, key: tuple[str, str], now: datetime, extra: Extra) -> tuple[Fragment, ...]:
     """Return the fragments of the page; none if there is no such search."""
     snapshot = state.snapshot(key, now)
     if snapshot is None:
@@ -60,7 +62,7 @@ def fragments(state: State, key: tuple[str, str], now: datetime) -> tuple[Fragme
         gpu_hours=snapshot.job.status.gpu_hours,
         lost=snapshot.job.status.lost_work,
     )
-    parts = [head]
+    parts = [head, waiting_card(extra.explanation)]
     cards = (
         ("curves", "Learning curves", charts.curves(drawn), True, _left_out(report, drawn)),
         ("front", "Pareto front", pareto.front(report), True, ""),
@@ -72,6 +74,7 @@ def fragments(state: State, key: tuple[str, str], now: datetime) -> tuple[Fragme
     for name, title, drawing, with_legend, note in cards:
         values = {"title": title, "drawing": drawing, "note": note, "report": report, "levels": LEVELS}
         parts.append(fragment(name, "card.html.j2", with_legend=with_legend, **values))
+    parts.insert(-1, importance_card(extra.importance))
     levels = {one.name: one.level for one in report.trials}
     ranked = snapshot.by_rank
     rows = [line(snapshot, trial, levels.get(trial.metadata.name, LEVELS - 1)) for trial in ranked[:MAX_ROWS]]

@@ -8,6 +8,7 @@ from datetime import datetime
 from podium_core.schema.trial import HyperParamTrial
 from podium_dashboard.pages.page import Extra, Fragment, fragment
 from podium_dashboard.pages.search import highlighted, line, thinned
+from podium_dashboard.sources.source import LogTail
 from podium_dashboard.state import State
 from podium_views import additional_metrics, charts, formatting
 from podium_views.job_snapshot import JobSnapshot, run_queue_of
@@ -25,6 +26,7 @@ class QueuePlace:
     position: str
     reason: str
     holder: str
+    holder_reason: str
 
 
 def fragments(state: State, namespace: str, name: str, now: datetime, extra: Extra) -> tuple[Fragment, ...]:
@@ -62,7 +64,8 @@ def fragments(state: State, namespace: str, name: str, now: datetime, extra: Ext
         head,
         fragment("curve", "card.html.j2", with_legend=False, levels=LEVELS, **curve),
         fragment("history", "trial_history.html.j2", allocations=allocations, **values),
-        fragment("log", "log.html.j2", log=extra.log),
+        fragment("events", "events.html.j2", events=extra.events),
+        fragment("log", "log.html.j2", log=extra.log or LogTail()),
     )
 
 
@@ -75,9 +78,11 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
         queue = run_queue_of(node, gpu.uuid)
         own = next((entry for entry in queue if entry.uid == trial.metadata.uid), None)
         holder = gpu.holder
-        held = "none"
+        held, rival = "none", None
         if holder is not None:
             name = "this trial" if holder.uid == trial.metadata.uid else f"{holder.namespace}/{holder.trial}"
+            if holder.uid != trial.metadata.uid:
+                rival = next((entry for entry in queue if entry.uid == holder.uid), None)
             held = f"{name}, for {formatting.since(holder.since, snapshot.now)}"
         places.append(
             QueuePlace(
@@ -85,6 +90,7 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
                 position=formatting.NOTHING if own is None else f"{queue.index(own) + 1} of {len(queue)}",
                 reason="" if own is None else formatting.cause(own.reason, own.message),
                 holder=held,
+                holder_reason="" if rival is None else formatting.cause(rival.reason, rival.message),
             )
         )
     return places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from podium_dashboard.hub import Hub
@@ -65,6 +65,16 @@ def create_app(source: Source, hub: Hub, access: Access) -> ASGIApp:
         if ref is None or await pages.page(ref) is None:
             return _missing(_raw_path(request))
         return _Delegated(streams.respond(EventStream(pages, hub, ref)))
+
+    @app.get("/what-if/{namespace}/{name}/start")
+    async def start_replay(request: Request) -> Response:
+        """Start a replay, one at a time, and lead back to its page."""
+        path = _raw_path(request).removesuffix("/start")
+        ref = parse_path(path)
+        if ref is None or await pages.page(ref) is None:
+            return _missing(path)
+        pages.requests.start_replay((ref.namespace, ref.name))
+        return RedirectResponse(ref.path, 303)
 
     @app.get("/{path:path}")
     async def page(request: Request) -> Response:

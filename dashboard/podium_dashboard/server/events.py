@@ -6,8 +6,7 @@ A browser has no queue. While it is slow, nothing is prepared for it; then it ge
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
@@ -16,6 +15,7 @@ from podium_dashboard.hub import Hub
 from podium_dashboard.pages.page import PageRef
 from podium_dashboard.pages.renderer import FRAME_SECONDS, TICK_SECONDS, PageRenderer
 
+SLICE_BYTES = 1 << 16
 SEND_SECONDS = 30.0  # for which a browser may read nothing
 QUIET_SECONDS = 15.0  # after which a comment shows that the connection lives
 LONGEST_SECONDS = 3600.0  # of one connection; the browser opens the next one by itself
@@ -59,21 +59,30 @@ class EventStream:
         last = loop.time()
         yield b"retry: 2000\n\n"
         while True:
+            version = self._hub.version
             page = await self._pages.page(self._ref)
             if page is None:
                 yield b"event: gone\ndata: {}\n\n"
                 return
             fresh = [one for one in page.fragments if sent.get(one.name) != one.digest]
             if fresh:
-                body = [{"name": one.name, "digest": one.digest, "html": one.html} for one in fresh]
-                yield f"event: fragments\ndata: {json.dumps(body)}\n\n".encode()
+                for one in fresh:  # an event for each: a slow browser holds one of them only
+                    for part in _slices(b"event: fragments\ndata: [", one.wire, b"]\n\n"):
+                        yield part
                 sent = {one.name: one.digest for one in page.fragments}
                 last = loop.time()
             elif loop.time() - last >= QUIET_SECONDS:
                 yield b": quiet\n\n"
                 last = loop.time()
             await asyncio.sleep(FRAME_SECONDS)
-            await self._hub.wait_newer(page.version, TICK_SECONDS)
+            await self._hub.wait_newer(version, TICK_SECONDS)
+
+
+def _slices(*parts: bytes) -> Iterator[bytes]:
+    """Yield the parts in slices, so that the server never has a whole drawing in the buffer of each connection."""
+    for part in parts:
+        for begin in range(0, len(part), SLICE_BYTES):
+            yield part[begin : begin + SLICE_BYTES]
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -13,14 +13,13 @@ from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial, pod_name
 from podium_dashboard.sources.object_files import SUFFIXES, ObjectFiles
-from podium_dashboard.sources.source import TAIL_BYTES, LogTail
-from podium_dashboard.state import Search, State
+from podium_dashboard.sources.source import TAIL_BYTES, EventList, LogTail
+from podium_dashboard.state import Key, Search, State
+from podium_dashboard.stored_trial import StoredTrial
 from podium_local.store import JOB, LOCK, OBJECTS, StoredRun
-from podium_views.job_snapshot import of_job
 
 POLL_SECONDS = 0.4
 MAX_RUNS = 200
-MAX_TIME = 4102444800.0  # the year 2100: a file may hold any number
 
 
 class FolderError(Exception):
@@ -66,6 +65,10 @@ class FolderSource:
         """Return the end of the log file of the trial's present attempt."""
         return await asyncio.to_thread(self._tail, trial)
 
+    async def events(self, trial: HyperParamTrial) -> EventList:
+        """Return that there are none: Kubernetes has Events, a folder has not."""
+        return EventList()
+
     def _refresh(self) -> bool:
         """Read what has changed; return whether the state is a new one."""
         found = list(_runs_of(self._folder))[:MAX_RUNS]
@@ -81,21 +84,27 @@ class FolderSource:
         return changed
 
     def _assemble(self) -> State:
-        searches: dict[tuple[str, str], Search] = {}
+        searches: dict[Key, Search] = {}
         nodes: dict[str, GPUNode] = {}
         problems: list[str] = []
         for run in sorted(self._runs.values(), key=lambda one: one.changed_at):  # the newest of equal names remains
             own = list(run.objects)
             machines = tuple(one for one in own if isinstance(one, GPUNode))
-            trials = [one for one in own if isinstance(one, HyperParamTrial)]
+            trials: dict[Key, list[StoredTrial]] = {}
+            for one in own:
+                if isinstance(one, StoredTrial):
+                    trials.setdefault((one.namespace, one.job), []).append(one)
             nodes |= {one.metadata.name: one for one in machines}
             problems += run.problems
             for job in own:
                 if isinstance(job, HyperParamJob):
-                    search = Search(job, of_job(job, trials), machines)
-                    if search.key in searches:
-                        problems.append(f"Several searches are named {search.key[1]}; only the newest is shown.")
-                    searches[search.key] = search
+                    key = (job.metadata.namespace, job.metadata.name)
+                    if key in searches:
+                        problems.append(f"Several searches are named {key[1]}; only the newest is shown.")
+                    mine = sorted(trials.get(key, ()), key=lambda one: one.number)
+                    fresh = Search(job, tuple(mine), machines, local=run.folder.name == OBJECTS)
+                    before = self._state.by_key.get(key)
+                    searches[key] = before if before == fresh else fresh  # pages compare identities
         return State.of(
             tuple(searches.values()),
             tuple(nodes[name] for name in sorted(nodes)),
@@ -108,7 +117,7 @@ class FolderSource:
         if "/" in name or "\0" in name:
             return LogTail(note="The name of the trial is not that of a file.")
         for path, run in self._runs.items():
-            if any(one is trial for one in run.objects):
+            if run.holds(trial.metadata.namespace, trial.metadata.name):
                 logs = StoredRun(path).logs
                 return _read_tail(logs / name) if logs.is_dir() else LogTail(note="The folder has no logs.")
         return LogTail(note="The folder has no log of this trial.")
@@ -121,11 +130,7 @@ def _latest(searches: Iterable[Search]) -> datetime:
         status = search.job.status
         moments += [search.job.metadata.creation_timestamp, status.started_at, status.finished_at]
         moments += [node.status.updated_at for node in search.nodes]
-        for trial in search.trials:
-            points = trial.status.curve.points[-1:]
-            moments += [datetime.fromtimestamp(min(max(one.time, 0.0), MAX_TIME), UTC) for one in points]
-            moments += [trial.status.started_at, trial.status.finished_at]
-            moments += [one.end or one.start for one in trial.status.allocations]
+        moments.append(datetime.fromtimestamp(max((one.newest for one in search.trials), default=0.0), UTC))
     return max(moment for moment in moments if moment is not None)
 
 

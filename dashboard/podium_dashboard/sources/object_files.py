@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from pydantic import ValidationError
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, flattened, parse_manifests
-from podium_core.schema.trial import HyperParamTrial
+from podium_dashboard.stored_trial import StoredTrial
 from podium_local.store import MAX_OBJECT_BYTES
 
 MAX_FILES = 20_000  # of one folder
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
-Parsed = HyperParamJob | HyperParamTrial | GPUNode
-MODELS: Mapping[str, type[HyperParamJob] | type[HyperParamTrial] | type[GPUNode]] = {
-    "HyperParamJob": HyperParamJob,
-    "HyperParamTrial": HyperParamTrial,
-    "GPUNode": GPUNode,
+Parsed = HyperParamJob | StoredTrial | GPUNode
+PARSERS: Mapping[str, Callable[[Any], Parsed]] = {
+    "HyperParamJob": HyperParamJob.model_validate,
+    "HyperParamTrial": StoredTrial.parse,
+    "GPUNode": GPUNode.model_validate,
 }
 
 
@@ -64,6 +64,11 @@ class ObjectFiles:
         for name in sorted(self._files):
             yield from self._files[name].objects
 
+    def holds(self, namespace: str, trial: str) -> bool:
+        """Return whether a trial is among the objects."""
+        stored = (one for one in self.objects if isinstance(one, StoredTrial))
+        return any((one.namespace, one.name) == (namespace, trial) for one in stored)
+
     @property
     def problems(self) -> list[str]:
         """Return a sentence for each file that could not be read."""
@@ -97,7 +102,7 @@ def _read(path: Path, stamp: tuple[int, int, int]) -> _File:
         text = path.read_text(encoding="utf-8-sig")
         payloads = [json.loads(text)] if path.suffix == ".json" else parse_manifests(text, str(path))
         objects = (one for one in flattened(payloads) if isinstance(one, dict))
-        return _File(stamp, tuple(_parse(one) for one in objects if one.get("kind") in MODELS))
+        return _File(stamp, tuple(_parse(one) for one in objects if one.get("kind") in PARSERS))
     except FileNotFoundError:  # replaced just now; the next look finds the new one
         return _File((0, 0, 0))
     except ValidationError as error:
@@ -109,4 +114,4 @@ def _read(path: Path, stamp: tuple[int, int, int]) -> _File:
 
 
 def _parse(payload: Mapping[str, Any]) -> Parsed:
-    return MODELS[payload["kind"]].model_validate(payload)
+    return PARSERS[payload["kind"]](payload)

@@ -33,6 +33,26 @@ class LogTail:
         return cls("\n".join(shown), f"The last {len(shown)} lines." if cut else "")
 
 
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """One Kubernetes Event of a trial or of its pod."""
+
+    at: datetime | None
+    about: str
+    kind: str
+    reason: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventList:
+    """The Events of a trial, the newest first, or a sentence that explains why there are none."""
+
+    lines: tuple[EventLine, ...] = ()
+    note: str = ""
+
+
 class Source(Protocol):
     """Objects of searches, and changes of them."""
 
@@ -51,3 +71,6 @@ class Source(Protocol):
 
     async def log_tail(self, trial: HyperParamTrial) -> LogTail:
         """Return the end of the log of a trial."""
+
+    async def events(self, trial: HyperParamTrial) -> EventList:
+        """Return the Events of a trial and of its pod."""

@@ -31,6 +31,8 @@ MAX_EVALUATIONS = 12_000  # of one sample: fewer points a curve where there are 
 MOST_POINTS, FEWEST_POINTS = 20, 4  # of a whole curve
 TIME_LIMIT_FACTOR = 20.0  # a sample is abandoned after this multiple of what one GPU would take for all
 MIN_SAMPLES = 5  # fewer give no interval
+# of local mode: processes, no pods
+LOCAL = Timing(place=0.05, gate=0.05, record_start=0.05, processes_found=0.05, load=0.5, ended=0.1)
 CPUS = "cpus"  # stands for the places of trials without a GPU
 Draw = Callable[[SearchHistory, int], tuple[RecordedTrial, ...]]  # whole curves by number, for a seed
 

@@ -55,18 +55,18 @@ def compare(
     trace: Trace,
     policies: Sequence[str],
     machine: Machine,
-    seeds: int,
+    seeds: int | range,
     size: int,
     advance: Callable[[], None] = lambda: None,
 ) -> ReplayComparison:
     """Replay each policy and seed; all use the planner's switch rule.
 
-    `policies`: as a user types them. Raises a PolicyError where one is unknown, a TraceError where a replay would
-    hardly end. `advance` is called after each search.
+    `policies`: as a user types them. `seeds`: their number, or themselves. Raises a PolicyError where a policy is
+    unknown, a TraceError where a replay would hardly end. `advance` is called after each search.
     """
     by_name = {name: parse_policy(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
-    for seed in range(seeds):
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
         sample = draw_sample(trace, seed, size)
         _check_slices(sample, machine)
         histories = {}

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from podium_cli.report import page
-from podium_cli.trace import trace_of
+from podium_views.trace import trace_of
 from podium_cli.views import summary
 from podium_cli.views.explain import lines as explanation
 from podium_cli.views.trials import trials_table

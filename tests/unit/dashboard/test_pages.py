@@ -12,18 +12,22 @@ from dashboard_scene import Elements, write_objects
 
 from podium_cli.samples import BEGIN
 from podium_core.schema.gpunode import GPUNode
+from podium_dashboard.background.replay import PolicyResult, Replay
+from podium_dashboard.background.runner import Result
+from podium_dashboard.background.tasks import ExplanationTask, Importances
 from podium_dashboard.pages import gpus, searches, trial
 from podium_dashboard.pages.page import Extra, Kind, PageRef, parse_path
 from podium_dashboard.pages.renderer import render
 from podium_dashboard.pages.search import MAX_POINTS, thinned
 from podium_dashboard.server.app import document
 from podium_dashboard.sources.folder import FolderSource
-from podium_dashboard.sources.source import LogTail
+from podium_dashboard.sources.source import EventLine, EventList, LogTail
 from podium_dashboard.state import State
+from podium_simulator.replay.statistics import Ratio
 from podium_views.model import build
 
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
-PAGES = ("/", "/gpus", "/searches/default/digits", "/trials/default/digits-3")
+PAGES = ("/", "/gpus", "/searches/default/digits", "/trials/default/digits-3", "/what-if/default/digits")
 
 
 def state_of(folder: Path, elapsed: float = 100.0, changes: Any = None) -> State:
@@ -54,6 +58,7 @@ def test_the_page_of_a_search_has_curves_bars_axes_and_a_row_for_each_trial(tmp_
     elements = Elements(html_of(state_of(tmp_path), "/searches/default/digits"))
     labels = [attrs["aria-label"] or "" for name, attrs in elements.found if name == "svg"]
     assert [label.split(" ")[0] for label in labels] == ["Learning", "Holder", "Best", "Parameters"]
+    assert elements.text.count("It is being computed ...") == 2, "the wait and the importance come later"
     rows = {attrs.get("href") for name, attrs in elements.found if name == "a"}
     assert {f"/trials/default/digits-{number}" for number in range(12)} <= rows
 
@@ -103,8 +108,17 @@ def test_all_text_of_tenants_and_trials_is_escaped(tmp_path: Path) -> None:
     }
     state = state_of(tmp_path, 100.0, {**changes, "node-a": {}})
     hostile = PageRef(Kind.TRIAL, "default", EVIL).path
-    for path in ("/", "/gpus", "/searches/default/digits", hostile):
-        html = html_of(state, path, Extra(LogTail(EVIL + "\n</pre>", EVIL)))
+    search = state.searches[0]
+    task = ExplanationTask(search.job, (search.job,), search.trials, search.nodes, search.trials[0].newest, local=False)
+    extra = Extra(
+        log=LogTail(EVIL + "\n</pre>", EVIL),
+        events=EventList((EventLine(None, EVIL, EVIL, EVIL, EVIL, 2),)),
+        importance=Result(Importances(((EVIL, 0.7), ("lr", 0.3)), 30)),
+        explanation=Result(task.run()),
+        replay=Result(problem=EVIL),
+    )
+    for path in ("/", "/gpus", "/searches/default/digits", hostile, "/what-if/default/digits"):
+        html = html_of(state, path, extra)
         elements = Elements(html)
         scripts = [attrs for name, attrs in elements.found if name == "script"]
         assert scripts == [{"type": "module", "src": "/assets/live.js"}]
@@ -116,6 +130,68 @@ def test_all_text_of_tenants_and_trials_is_escaped(tmp_path: Path) -> None:
             assert not (attrs.get("href") or "").startswith(("javascript:", "data:", "http", "//"))
         if path != "/gpus":
             assert "<script>alert(1)</script>" in elements.text  # shown as text
+
+
+def test_the_page_of_a_search_shows_the_wait_and_the_importance(tmp_path: Path) -> None:
+    state = state_of(tmp_path, 40.0)
+    search = state.searches[0]
+    newest = max(one.newest for one in search.trials)
+    task = ExplanationTask(search.job, (search.job,), search.trials, search.nodes, newest, local=False)
+    extra = Extra(importance=Result(Importances((("lr", 0.8), ("width", 0.2)), 30)), explanation=Result(task.run()))
+    elements = Elements(html_of(state, "/searches/default/digits", extra))
+    for shown in ("Why not now, and when?", "Position", "1 of", "UTC", "hold 80 % of", "simulated sample", "lr"):
+        assert shown in elements.text
+    labels = [attrs["aria-label"] or "" for name, attrs in elements.found if name == "svg"]
+    assert "Importance of 2 parameters, the largest first" in labels
+    few = Extra(importance=Result(problem="Not enough finished trials: 3 of 20."))
+    assert "Not enough finished trials" in Elements(html_of(state, "/searches/default/digits", few)).text
+
+
+def test_an_ended_search_has_no_card_for_its_wait(tmp_path: Path) -> None:
+    state = state_of(tmp_path, 600.0)
+    search = state.searches[0]
+    task = ExplanationTask(search.job, (search.job,), search.trials, search.nodes, search.trials[0].newest, local=False)
+    assert "Why not now" not in html_of(state, "/searches/default/digits", Extra(explanation=Result(task.run())))
+
+
+def test_the_what_if_page_offers_a_replay_and_shows_what_the_default_saved(tmp_path: Path) -> None:
+    state = state_of(tmp_path, 600.0)
+    search, path = state.searches[0], "/what-if/default/digits"
+    offered = Elements(html_of(state, path, Extra()))
+    assert ("a", f"{path}/start") in {(name, attrs.get("href")) for name, attrs in offered.found}
+    running = Elements(html_of(state, path, Extra(replaying=True)))
+    assert "The replay runs" in running.text
+    assert f"{path}/start" not in {attrs.get("href") for _, attrs in running.found}
+
+    def shown(default: tuple[float, float, float]) -> str:
+        mean, low, high = default
+        results = (
+            PolicyResult("envelope", 60.0, Ratio(mean, low, high, low, high, 0.0, 8)),
+            PolicyResult("fifo", 100.0, Ratio(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 8)),
+        )
+        replay = Replay(results, trials=12, left_out=3, gpus=2, suspend=0.1, resume=0.2, repetitions=8)
+        return Elements(html_of(state, path, Extra(replay=Result(replay, stamp=search.done)))).text
+
+    certain = shown((1.7, 1.4, 2.0))
+    assert "envelope saves 40 s against fifo" in certain
+    assert "1.40 to 2.00" in certain
+    assert "3 trials have no whole curve" in certain
+    assert "Replay with the newest trials" not in certain
+    assert "No difference is certain" in shown((1.1, 0.9, 1.3))
+
+
+def test_the_page_of_a_trial_shows_its_events_and_its_last_decision(tmp_path: Path) -> None:
+    state = state_of(tmp_path)
+    holder = state.nodes[0].status.gpus[0].holder
+    assert holder is not None
+    waiting = state.nodes[0].spec.gpus[0].run_queue[1]
+    event = EventLine(BEGIN, "pod", "Warning", "BackOff", "the container restarts", 3)
+    text = Elements(html_of(state, f"/trials/default/{waiting.trial}", Extra(events=EventList((event,))))).text
+    for shown in ("Last decision", waiting.reason, "position 2 of", holder.trial, "BackOff (3 times)", "2026-01-15"):
+        assert shown in text
+    note = EventList(note="The Events cannot be read: forbidden")
+    assert "forbidden" in Elements(html_of(state, "/trials/default/digits-3", Extra(events=note))).text
+    assert "Events" not in Elements(html_of(state, "/trials/default/digits-3", Extra(events=EventList()))).text
 
 
 def test_no_page_loads_anything_from_elsewhere_or_has_styles_that_the_policy_refuses(tmp_path: Path) -> None:

@@ -177,6 +177,53 @@ def test_a_reader_without_the_right_to_nodes_sees_the_searches_and_a_sentence(tm
     asyncio.run(_cluster(server, tmp_path, "default", work))
 
 
+def test_the_events_of_a_trial_and_of_its_pod_are_read_once_for_all_browsers(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class WithEvents(WatchedServer):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if not request.path.endswith("/namespaces/default/events"):
+                return await super().handle(request)
+            asked.append(request.query["fieldSelector"])
+            if refused:
+                return status(403, "Forbidden", "events is forbidden")
+            kind = "Pod" if "kind=Pod" in asked[-1] else "HyperParamTrial"
+            items = [
+                {"metadata": {"name": "e"}, "involvedObject": {"kind": kind}, "reason": f"Of{kind}", "count": 2}
+                | {"lastTimestamp": "2026-01-15T09:30:00Z", "message": "x" * 5000, "type": "Normal"},
+                {"metadata": {"name": "empty"}},
+            ]
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    server, refused = WithEvents(), False
+    server.put(*(with_version(one) for one in json.loads(json.dumps(search_at(50.0), default=str))))
+
+    async def work(source: ClusterSource, hub: Hub) -> None:
+        nonlocal refused
+        while not source.state().ready:
+            await hub.wait_newer(hub.version, 0.05)
+        found = source.state().trial("default", "digits-3")
+        other = source.state().trial("default", "digits-4")
+        assert found is not None
+        assert other is not None
+        first = await source.events(found[1])
+        assert {one.reason for one in first.lines[:2]} == {"OfPod", "OfHyperParamTrial"}
+        assert {one.about for one in first.lines[:2]} == {"pod", "trial"}
+        assert (first.lines[0].count, len(first.lines[0].message)) == (2, 1024)
+        assert first.lines[-1].at is None
+        assert await source.events(found[1]) is first
+        assert sorted(asked) == sorted(
+            [
+                "involvedObject.kind=HyperParamTrial,involvedObject.name=digits-3",
+                f"involvedObject.kind=Pod,involvedObject.name={found[1].status.pod}",
+            ]
+        )
+        refused = True
+        assert "events is forbidden" in (await source.events(other[1])).note
+
+    asyncio.run(_cluster(server, tmp_path, "default", work))
+
+
 def test_the_log_of_a_pod_is_read_once_for_all_browsers(tmp_path: Path) -> None:
     server = WatchedServer()
     objects = json.loads(json.dumps(search_at(50.0), default=str))

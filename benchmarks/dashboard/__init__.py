@@ -1,0 +1,1 @@
+"""What the dashboard costs with many searches and many browsers."""
