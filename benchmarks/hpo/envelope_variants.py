@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.hpo.runs import Entrant
 from podium_core.curves import multiples
+from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
@@ -97,15 +100,9 @@ class WithoutSimilarConfigurations(Wrapped):
     inner: Envelope
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with _every_configuration_alike():
+        with patch.object(envelope, "relative_value", _alike):
             return self.inner.rank(job, trials, snapshot)
 
 
-@contextmanager
-def _every_configuration_alike() -> Iterator[None]:
-    shipped = envelope.relative_value
-    envelope.relative_value = lambda _curves, new, *_others: np.ones(int(np.count_nonzero(new)))
-    try:
-        yield
-    finally:
-        envelope.relative_value = shipped
+def _alike(_curves: CurveTable, unstarted: NDArray[np.bool_], *_others: object) -> Floats:
+    return np.ones(int(np.count_nonzero(unstarted)))
