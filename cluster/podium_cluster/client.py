@@ -71,6 +71,10 @@ class Api:
         """Refuse writes (`NotLeader`) while `may_write` is false, and end each write after `seconds`."""
         self._fence = Fence(may_write, seconds)
 
+    def may_write(self) -> bool:
+        """Return whether a fence lets this client write now; without a fence it may."""
+        return self._fence is None or self._fence.may_write()
+
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
         """Return one object."""
         return await self._object("GET", resource.path(namespace, name))
@@ -268,7 +272,7 @@ class Api:
     ) -> Manifest:
         timeout, fence = self._timeout, self._fence
         if fence is not None and method != "GET":
-            if not fence.may_write():
+            if not self.may_write():
                 raise ApiError(0, "NotLeader", f"{method} {path}: this replica does not lead, so it writes nothing")
             timeout = min(timeout, fence.seconds)
         async with self._response(

@@ -29,10 +29,10 @@ class Pool(RESTClientObject):
     """The library's pool of connections, with probes of silent ones."""
 
     def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=_probed_socket)
+        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=probed_socket)
 
 
-def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket whose connection ends if the peer is silent; other systems than Linux lack some options."""
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

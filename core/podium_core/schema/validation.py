@@ -36,6 +36,7 @@ from podium_core.schema.template.rules import TEMPLATE_RULES
 __all__ = ["Refusal", "check", "parse_job", "problems"]
 
 _KIND = "HyperParamJob"
+_WRITTEN = ("apiVersion", "kind", "metadata", "spec")  # by users; Podium writes the status
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -82,13 +83,14 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
 
 def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     """Parse with strict types, as the API server does: the string "3" is not a number."""
+    texts = (one for part in _WRITTEN for one in text_refusals(manifest.get(part), part))
+    refusals = [*islice(texts, MAX_FOUND)]
+    if refusals:
+        return tuple(refusals)
     kind, version = manifest.get("kind", _KIND), manifest.get("apiVersion", API_VERSION)
     if kind != _KIND or version != API_VERSION:
         message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
         return (Refusal("WrongKind", "kind" if kind != _KIND else "apiVersion", message),)
-    refusals = [*islice(text_refusals(manifest.get("spec") or {}, "spec"), MAX_FOUND)]
-    if refusals:
-        return tuple(refusals)
     spec: JobSpec | None = None
     metadata: ObjectMeta | None = None
     try:

@@ -1,5 +1,7 @@
 """The connection of kopf to the API server: Podium's account, with limits that kopf does not have.
 
+Only the leader writes: kopf sets annotations by itself, which an operator that was stopped must not do afterwards.
+
 kopf reopens a watch immediately, and an invalid line ends it. Requests of one path are therefore spaced, and an invalid
 or endless response looks like a lost connection, which kopf survives.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -25,6 +27,7 @@ from podium_cluster.answers import (
     read_all,
     read_lines,
 )
+from podium_cluster.connections import probed_socket
 from podium_cluster.errors import ApiError
 from podium_cluster.kubeconfig import find_target
 
@@ -56,6 +59,21 @@ class RequestSpacing:
         if len(self._next) > MAX_PATHS:
             self._next = {one: at for one, at in self._next.items() if at > now}
         return max(0.0, earliest - now)
+
+
+class LeaderWrites:
+    """A middleware of aiohttp that refuses all requests but GET while another operator may lead."""
+
+    def __init__(self, may_write: Callable[[], bool]) -> None:
+        self._may_write = may_write
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send the request; raise ClientConnectionError, which kopf survives, for a write that is not allowed."""
+        if request.method != "GET" and not self._may_write():
+            raise aiohttp.ClientConnectionError(f"{request.method} {request.url.path}: this operator does not lead")
+        return await handler(request)
 
 
 class CheckedContent:
@@ -91,17 +109,20 @@ class CheckedContent:
             raise aiohttp.ClientPayloadError(str(error)) from error
 
 
-async def login(**arguments: Any) -> kopf.AiohttpSession | None:
-    """Return a session of the kubeconfig or the pod's service account, as Podium's client chooses."""
+async def login(may_write: Callable[[], bool], **arguments: Any) -> kopf.AiohttpSession | None:
+    """Return a session of the kubeconfig or the pod's service account, as Podium's client chooses.
+
+    `may_write`: whether this operator leads.
+    """
     info = await asyncio.to_thread(_credentials, **arguments)
     if info is None:
         return None
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context(), socket_factory=probed_socket),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
         trust_env=info.trust_env,
-        middlewares=[RequestSpacing()],
+        middlewares=[LeaderWrites(may_write), RequestSpacing()],
     )
     return kopf.AiohttpSession(
         server=info.server,

@@ -50,12 +50,15 @@ def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.Op
     async def release(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
 
+    async def log_in(**arguments: Any) -> kopf.AiohttpSession | None:
+        return await login(api.may_write, **arguments)
+
     resource = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*resource, registry=registry, id="accept")(accept)
     kopf.on.create(*resource, registry=registry, id="accept")(accept)
     kopf.on.update(*resource, registry=registry, id="accept", field="spec")(accept)
     kopf.on.event(*resource, registry=registry, id="release-unreadable")(release)
-    kopf.on.login(registry=registry, id="login")(login)
+    kopf.on.login(registry=registry, id="login")(log_in)
     return registry
 
 

@@ -337,8 +337,38 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, one in items for place in places(one, (*path, key)))]
 
 
+HUGE = 10**400
 ODD = JSON | st.sampled_from(
-    [1.7e308, -1.7e308, 5e-324, 2**60, "", "grid", "tpe", "log", "int", "${trialParameters.lr}", []]
+    [
+        *(
+            1.7e308,
+            -1.7e308,
+            5e-324,
+            2**60,
+            2**63,
+            HUGE,
+            "",
+            "grid",
+            "tpe",
+            "pbt",
+            "asha",
+            "log",
+            "int",
+            "a\0b",
+            "\ud800",
+        ),
+        *(
+            "${trialParameters.lr}",
+            [],
+            [HUGE],
+            {"eta": HUGE},
+            {"interval": HUGE},
+            {"name": "asha", "settings": {"eta": HUGE}},
+        ),
+        {"algorithm": "pbt", "settings": {"interval": HUGE}},
+        {"algorithm": "tpe", "initialTrials": [{"lr": HUGE}], "warmStart": {"results": [{"value": HUGE}]}},
+        {"\ud800": "\udfff"},
+    ]
 )
 
 
@@ -351,10 +381,11 @@ def test_jobs(changes: list[tuple[tuple[Any, ...], Any]], reserved: bool) -> Non
         with contextlib.suppress(KeyError, IndexError, TypeError):  # an earlier change removed the place
             for part in parents:
                 node = node[part]
-            node[last] = value
+            node[last] = copy.deepcopy(value)
     found = findings(job, reserved_gpus=reserved)
     assert all(one.code and one.message and one.severity in ("error", "warning") for one in found)
     assert len({one.severity for one in found}) <= 1
+    "".join(f"{one.field}{one.message}" for one in found).encode()
 
 
 @fuzz

@@ -158,6 +158,7 @@ NOT_STORABLE = [
     (job({"ports": [{"containerPort": 2**64}]}), "spec.template.spec.containers[0].ports[0].containerPort", "64 bits"),
     (ranged(values=["a\0b", "c"]), "spec.parameters[0].values[0]", "contains a NUL"),
     (job({"args": ["$(podium.args)", "\ud800"]}), "spec.template.spec.containers[0].args[1]", "surrogate pair"),
+    (JOB | {"metadata": {"name": "a", "labels": {"b": "\udfff"}}}, "metadata.labels.b", "surrogate pair"),
     (job({"x\ud800": 1}), "spec.template.spec.containers[0].x\\ud800", "surrogate pair"),
 ]
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
 import kopf
 import pytest
 import virtual_time
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from podium_operator import main
-from podium_operator.jobs.connection import CheckedContent, RequestSpacing
+from podium_operator.jobs import handlers
+from podium_operator.jobs.connection import CheckedContent, RequestSpacing, login
 from podium_operator.settings import OperatorSettings
 
 EVENT = {"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "7"}}}
@@ -54,6 +59,42 @@ def test_requests_of_one_path_are_spaced() -> None:
     sent = virtual_time.run(play())
     assert [at for at, path in sent if path == "/claims"] == [0, 0, 1, 2, 3]
     assert [at for at, path in sent if path == "/jobs"] == [0, 0, 1, 2, 3, 63, 63, 64, 65, 66]
+
+
+def test_kopf_writes_only_while_its_operator_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf itself sets annotations; an operator that was stopped and continues must not."""
+    seen: list[str] = []
+    writes = ("PATCH", "POST", "PUT", "DELETE")
+    leads = False
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.method)
+        return web.json_response({})
+
+    async def play() -> None:
+        nonlocal leads
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        async with TestServer(app) as server:
+            about = {"name": "c", "cluster": {"server": str(server.make_url("")).rstrip("/")}}
+            context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+            config = {"clusters": [about], "users": [{"name": "c", "user": {}}], "contexts": [context]}
+            (tmp_path / "config").write_text(yaml.safe_dump({"kind": "Config", "current-context": "c", **config}))
+            monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+            monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+            made = await login(lambda: leads, settings=handlers.settings())
+            assert made is not None
+            async with made.aiohttp_session as session:
+                await session.get(f"{made.server}/jobs")
+                for method in writes:
+                    with pytest.raises(aiohttp.ClientConnectionError, match="this operator does not lead"):
+                        await session.request(method, f"{made.server}/jobs")
+                leads = True
+                for method in writes:
+                    await session.request(method, f"{made.server}/jobs")
+
+    asyncio.run(play())
+    assert seen == ["GET", *writes]
 
 
 def lines(*chunks: bytes) -> list[bytes]:
