@@ -34,9 +34,9 @@ from podium_core.attempts.local_trial import (
     Gate,
     LocalPod,
     LocalTrial,
-    Suspension,
     Termination,
     TrialMemory,
+    TrialSuspension,
     Work,
 )
 from podium_core.placement.needs import moves_memory
@@ -224,7 +224,7 @@ class Observer:
                 moves=method == CudaCheckpoint.name and moves_memory(pod.settings.methods),
                 is_checkpointed=suspended and self._methods.is_checkpointed(record.processes.freezers),
             ),
-            suspension=Suspension(
+            suspension=TrialSuspension(
                 method=method,
                 partial=record.suspension.partial and state is SlotState.RUNNING,
                 retry_at=record.act.retry_at,

@@ -74,7 +74,7 @@ class TrialMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspension:
+class TrialSuspension:
     """How a trial is suspended and resumed.
 
     `method`: the best one that its job allows and this node has; empty: none. `partial`: the trial is Running, but
@@ -106,7 +106,7 @@ class LocalTrial:
     admitting: bool = False  # it is about to be admitted
     termination: Termination = Termination()
     memory: TrialMemory = TrialMemory()
-    suspension: Suspension = Suspension()
+    suspension: TrialSuspension = TrialSuspension()
     hinted_gpus: tuple[str, ...] = ()
 
     @property

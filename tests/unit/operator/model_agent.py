@@ -21,7 +21,7 @@ from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.attempts.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
-from podium_core.attempts.local_trial import Acting, Gate, LocalPod, LocalTrial, Suspension, Termination, Work
+from podium_core.attempts.local_trial import Acting, Gate, LocalPod, LocalTrial, Termination, TrialSuspension, Work
 from podium_core.attempts.lost_work import (
     AttemptStart,
     CompletionMarker,
@@ -155,7 +155,7 @@ class Agent:
                 grace=pod.termination.grace,
                 over_since=record.over_since,
             ),
-            suspension=Suspension("freeze" if "freeze" in pod.settings.methods else ""),
+            suspension=TrialSuspension("freeze" if "freeze" in pod.settings.methods else ""),
         )
 
     def _gate(self, record: Record) -> Gate:

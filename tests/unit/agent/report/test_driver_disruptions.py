@@ -19,7 +19,7 @@ from podium_agent.schedule.executor import Executor, ExecutorHooks
 from podium_agent.suspension.base import SuspensionOutcome
 from podium_cluster.client import ApiError
 from podium_core.attempts.local_scheduler import Suspend
-from podium_core.attempts.local_trial import LocalPod, LocalTrial, Suspension
+from podium_core.attempts.local_trial import LocalPod, LocalTrial, TrialSuspension
 from podium_core.schema.gpunode import SlotState
 
 SHOWN = {"DisruptionTarget": ("True", "GPUDriverError")}
@@ -101,7 +101,7 @@ def test_a_suspension_in_which_a_process_ends_is_noted() -> None:
         ("G",),
         SlotState.RUNNING,
         0.0,
-        suspension=Suspension("cuda-checkpoint"),
+        suspension=TrialSuspension("cuda-checkpoint"),
     )
 
     asyncio.run(executor._suspend(record, Suspend(trial, "Preempted")))

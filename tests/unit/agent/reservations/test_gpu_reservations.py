@@ -40,7 +40,7 @@ from podium_core.attempts.local_scheduler import (
     RunQueues,
     decide,
 )
-from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Suspension
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, TrialSuspension
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import SlotState
 
@@ -51,7 +51,9 @@ GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")
 
 def trial(state: SlotState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
     gate = Gate.WAITING if state is GATED else Gate.PASSED
-    return LocalTrial(key(), LocalPod("a-0", "uid-a"), (gpu,), state, 0.0, gate=gate, suspension=Suspension(method))
+    return LocalTrial(
+        key(), LocalPod("a-0", "uid-a"), (gpu,), state, 0.0, gate=gate, suspension=TrialSuspension(method)
+    )
 
 
 STATES = {

@@ -18,7 +18,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.attempts.local_scheduler import RunQueues
-from podium_core.attempts.local_trial import LocalPod, LocalTrial, Suspension
+from podium_core.attempts.local_trial import LocalPod, LocalTrial, TrialSuspension
 from podium_core.schema.gpunode import SlotState
 
 POD = ("prod", "urgent")
@@ -130,7 +130,7 @@ def test_the_container_starts_once_the_trial_is_suspended(desk: Desk) -> None:
 
 
 def test_a_gpu_that_is_not_free_in_time_is_refused_with_the_reason(desk: Desk) -> None:
-    stuck = LocalTrial(key(), LocalPod("a-0", "uid"), ("G",), SlotState.RUNNING, 0.0, suspension=Suspension(""))
+    stuck = LocalTrial(key(), LocalPod("a-0", "uid"), ("G",), SlotState.RUNNING, 0.0, suspension=TrialSuspension(""))
     desk.new_agent(exclusive_seconds=0.01)
     desk.exclusive.on_view(View(RunQueues(), (stuck,), frozenset(), {"G": ""}))
     with pytest.raises(GpuStillInUseError, match="HolderNotFreezable: trial demo/a holds the GPU"):

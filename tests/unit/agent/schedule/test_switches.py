@@ -14,7 +14,7 @@ from grouped_values import change
 
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
-from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Suspension, TrialMemory, Work
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, TrialMemory, TrialSuspension, Work
 from podium_core.schema.gpunode import SlotState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30
@@ -132,7 +132,7 @@ def node(seed: int) -> Node:
             0.0,
             gate=Gate.WAITING,
             memory=TrialMemory(DECLARED),
-            suspension=Suspension("cuda-checkpoint"),
+            suspension=TrialSuspension("cuda-checkpoint"),
         )
         for name, gpus in sets.items()
     }

@@ -33,7 +33,7 @@ from podium_agent.suspension.gpu_memory import GpuMemory
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses, Step, StepError
 from podium_core.attempts.local_scheduler import Suspend
-from podium_core.attempts.local_trial import LocalPod, LocalTrial, Suspension
+from podium_core.attempts.local_trial import LocalPod, LocalTrial, TrialSuspension
 from podium_core.schema.gpunode import SlotState
 
 __all__ = ["trial"]
@@ -95,7 +95,7 @@ def test_a_method_that_was_not_tried_has_not_failed(code: str, tries_again: bool
         ("G",),
         SlotState.RUNNING,
         0.0,
-        suspension=Suspension("cuda-checkpoint"),
+        suspension=TrialSuspension("cuda-checkpoint"),
     )
     asyncio.run(executor._suspend(record, Suspend(local, "Preempted")))
     assert (not record.suspension.failed) is tries_again
