@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
+
+if TYPE_CHECKING:  # the dashboard of a folder has no client of the API server
+    from podium_cluster.client import Api
 
 
 @dataclass(frozen=True, slots=True)

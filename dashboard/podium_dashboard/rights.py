@@ -40,9 +40,7 @@ def permitted(state: State, rights: Rights) -> State:
     problems = state.problems
     if rights.unchecked:
         problems += (f"The searches of {rights.unchecked} more namespaces are not shown: there are too many to check.",)
-    return replace(
-        state, searches=searches, nodes=nodes, problems=problems, by_key={one.key: one for one in searches}
-    )
+    return replace(state, searches=searches, nodes=nodes, problems=problems, by_key={one.key: one for one in searches})
 
 
 def _node(node: GPUNode, rights: Rights) -> GPUNode:

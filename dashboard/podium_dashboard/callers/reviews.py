@@ -12,6 +12,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import ACCESS_REVIEWS, GPUNODES, JOBS, TOKEN_REVIEWS, TRIALS, Resource
 from podium_dashboard.callers.remembered import Remembered
 from podium_dashboard.rights import Rights
+from podium_dashboard.server.viewer import RefusedError
 
 TOKEN_SECONDS = 30.0  # for which an accepted token is not checked again
 REFUSED_SECONDS = 5.0  # the same for a refused one
@@ -22,14 +23,6 @@ MAX_NAMESPACES = 500  # whose rights are asked for one caller
 CHECKS_AT_ONCE, CHECKS_WAITING = 8, 64  # of tokens: anyone can send some
 QUESTIONS_AT_ONCE = 16
 TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
-
-
-class RefusedError(Exception):
-    """The caller gets nothing: `status` is that of HTTP, the text says why."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)

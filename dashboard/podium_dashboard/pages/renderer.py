@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from podium_dashboard.hub import Hub
 from podium_dashboard.pages import gpus, search, searches, trial
 from podium_dashboard.pages.page import Extra, Fragment, Kind, Page, PageRef, fragment
-from podium_dashboard.sources.source import Source
+from podium_dashboard.sources.source import Shown
 from podium_dashboard.state import State
 
 FRAME_SECONDS = 0.4  # least time between two renderings of a page
@@ -30,9 +30,10 @@ class _Kept:
 class PageRenderer:
     """Renders pages in a thread and keeps the newest rendering of each."""
 
-    def __init__(self, source: Source, hub: Hub) -> None:
+    def __init__(self, source: Shown, hub: Hub, most: int = MAX_PAGES) -> None:
         self.source = source
         self._hub = hub
+        self._most = most
         self._kept: OrderedDict[PageRef, _Kept] = OrderedDict()
         self._running: dict[PageRef, asyncio.Task[_Kept]] = {}
 
@@ -65,7 +66,7 @@ class PageRenderer:
         if page is not None:
             self._kept[ref] = kept
             self._kept.move_to_end(ref)
-            while len(self._kept) > MAX_PAGES:
+            while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         return kept
 

@@ -77,7 +77,8 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
         holder = gpu.holder
         held = "none"
         if holder is not None:
-            name = "this trial" if holder.uid == trial.metadata.uid else f"{holder.namespace}/{holder.trial}"
+            mine = holder.uid == trial.metadata.uid
+            name = "this trial" if mine else formatting.full_name(holder.namespace, holder.trial)
             held = f"{name}, for {formatting.since(holder.since, snapshot.now)}"
         places.append(
             QueuePlace(
