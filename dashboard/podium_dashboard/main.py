@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -35,8 +36,13 @@ async def serve(settings: DashboardSettings) -> None:
         access = CallerAccess(reviews, renderings, client_of, sign_in)
         app = create_app(hub, access, Limits(hosts=None, streams_each=STREAMS_EACH), sign_in.add_to)
         server = http_server(app)
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)  # uvicorn raises its signals again
         following = asyncio.create_task(source.run(hub.changed))
-        following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        following.add_done_callback(stop)
 
         def alive() -> str | None:
             return "the watches have ended" if following.done() else None

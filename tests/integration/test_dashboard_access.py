@@ -7,7 +7,9 @@ with the chart's roles for users.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -241,7 +243,8 @@ def test_a_form_of_another_page_or_caller_changes_nothing(site: Site, shown: Das
     codes = {name: answer.status_code for name, answer in attempts.items()}
     expected = dict.fromkeys(attempts, 403) | {"no token": 401, "a get": 200}
     assert codes == expected
-    assert shown.post(path, form | {"uid": str(uuid.uuid4())}, editor).status_code == 409
+    stale = shown.post(path, form | {"uid": str(uuid.uuid4())}, editor)
+    assert (stale.status_code, "Another object has this name now" in stale.text) == (409, True)
     assert site.spec_of("hpj", "alpha", site.mine) == before
 
 
@@ -350,3 +353,32 @@ def test_a_lost_right_hides_the_search(site: Site, shown: Dashboard) -> None:
     site.kubectl("delete", "rolebinding", "reader", f"--namespace={site.mine}")
     wait_until(lambda: "alpha" not in shown.get("/", token).text, "the search is hidden")
     assert shown.get(f"/searches/{site.mine}/alpha", token).status_code == 404
+
+
+def test_with_a_kubeconfig_actions_use_its_rights(site: Site, editor: str, kubeconfig: Path, tmp_path: Path) -> None:
+    admin = json.loads(site.kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
+    user = {"name": admin["users"][0]["name"], "user": {"token": editor}}
+    config = tmp_path / "config"
+    config.write_text(json.dumps(admin | {"users": [user]}))
+    command = [sys.executable, "-m", "podium_cli.main", "dashboard", "--port=0", f"--namespace={site.mine}"]
+    with subprocess.Popen([*command, f"--kubeconfig={config}"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            base, _, token = process.stdout.readline().removeprefix("Dashboard: ").strip().partition("/?token=")
+            own = Dashboard(base, tmp_path, "")
+            path = f"/actions/resume/{site.mine}/alpha"
+            change = ("--type=merge", "-p", '{"spec": {"suspend": true}}')
+            site.kubectl("patch", "hpj", "alpha", f"--namespace={site.mine}", *change)
+            assert f'href="{path}"' in own.get(f"/searches/{site.mine}/alpha", token).text
+            form = form_of(own.get(path, token).text)
+            assert own.post(path, form, token, Origin="https://evil.example").status_code == 403
+            assert own.post(path, form | {"form": "0" * 64}, token).status_code == 403
+            assert own.post(path, form).status_code == 401
+            assert site.spec_of("hpj", "alpha", site.mine)["suspend"] is True
+            assert "alpha continues." in own.post(path, form, token).text
+            assert site.spec_of("hpj", "alpha", site.mine)["suspend"] is False
+            assert own.get(f"/actions/resume/{site.other}/beta", token).status_code == 404
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=60)
+    assert process.returncode == 0

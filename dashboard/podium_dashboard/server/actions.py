@@ -128,10 +128,17 @@ def _page(
 def _sentence(error: ApiError) -> str:
     if error.status == 403:
         return f"You may not do that: {error.message}"
-    if error.conflict:
+    if _is_another(error):
         return "Another object has this name now; open its page again."
     return f"The API server refused it: {error.message}"
 
 
 def _status(error: ApiError) -> int:
+    if _is_another(error):
+        return 409
     return error.status if 400 <= error.status < 600 else 503
+
+
+def _is_another(error: ApiError) -> bool:
+    """Return whether the object has another uid; it then refuses the uid as a change of a fixed field."""
+    return error.conflict or (error.status == 422 and "metadata.uid" in error.message)
