@@ -6,6 +6,7 @@ with the chart's roles for users.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ import pytest
 from dashboard_stage import (
     CHART,
     CONTAINER,
+    DEADLINE,
     Dashboard,
     Site,
     Stream,
@@ -33,6 +36,10 @@ from dashboard_stage import (
 )
 
 from podium_devcluster.cluster import Cluster
+
+sys.path.append(str(Path(__file__).parents[1] / "browser"))
+
+from chromium import Tab, chromium, find_browser
 
 pytestmark = pytest.mark.integration
 EVERYWHERE = "watcher"  # an account that may read all namespaces and the GPUs
@@ -382,3 +389,50 @@ def test_with_a_kubeconfig_actions_use_its_rights(site: Site, editor: str, kubec
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)
     assert process.returncode == 0
+
+
+async def shows(tab: Tab, expression: str) -> None:
+    """Wait until an expression is true; while a page replaces another, there is nothing to ask."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            with suppress(AssertionError):
+                if await tab.evaluate(expression):
+                    return
+            await asyncio.sleep(0.05)
+
+
+def test_a_person_signs_in_and_acts_in_a_browser(site: Site, shown: Dashboard, editor: str, tmp_path: Path) -> None:
+    """A real browser sends the forms with the headers that the server checks, and no script can read the cookie."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("needs a Chromium on the path, such as chromium-headless-shell")
+    shots = Path(__file__).parents[2] / "build" / "dashboard"
+    shots.mkdir(parents=True, exist_ok=True)
+    change = ("--type=merge", "-p", '{"spec": {"suspend": false}}')
+    site.kubectl("patch", "hpj", "alpha", f"--namespace={site.mine}", *change)
+
+    async def browse() -> None:
+        async with asyncio.timeout(300), chromium(program, tmp_path / "profile") as tab:
+            await tab.look(width=1180, height=700, dark=False)
+            await tab.call("Page.navigate", url=f"{shown.base}/sign-in")
+            await shows(tab, "document.readyState === 'complete' && !!document.querySelector('#token')")
+            (shots / "sign-in.png").write_bytes(await tab.screenshot())
+            await tab.evaluate(f"document.querySelector('#token').value = {json.dumps(editor)}")
+            await tab.evaluate("document.querySelector('form button').click()")
+            await shows(tab, "!!document.querySelector('#light[data-state=live]')")
+            assert await tab.evaluate("document.cookie") == ""
+            await tab.go(f"{shown.base}/searches/{site.mine}/alpha")
+            (shots / "actions.png").write_bytes(await tab.screenshot())
+            await tab.evaluate("document.querySelector('nav.actions a').click()")
+            await shows(tab, "document.querySelector('h1')?.textContent === 'Suspend alpha?'")
+            (shots / "confirm.png").write_bytes(await tab.screenshot())
+            await tab.evaluate("document.querySelector('main form button').click()")
+            await shows(tab, "document.querySelector('[role=status]')?.textContent.includes('is being suspended')")
+            await tab.go(f"{shown.base}/")
+            await tab.evaluate("document.querySelector('header form button').click()")
+            await shows(tab, "!!document.querySelector('#token')")
+            assert tab.errors == []
+            assert all(url.startswith(f"{shown.base}/") or url == "about:blank" for url in tab.requests)
+
+    asyncio.run(browse())
+    assert site.spec_of("hpj", "alpha", site.mine)["suspend"] is True

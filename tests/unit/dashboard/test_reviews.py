@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,7 +216,7 @@ def test_a_flood_of_tokens_is_refused_and_the_api_server_gets_few_at_once() -> N
 
 def test_answers_are_kept_for_their_time_and_in_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = 0.0
-    monkeypatch.setattr(remembered.time, "monotonic", lambda: passed)
+    monkeypatch.setattr(remembered, "time", SimpleNamespace(monotonic=lambda: passed))
     calls: list[int] = []
 
     async def ask(key: int) -> int:
