@@ -26,6 +26,7 @@ WIDEST = {
     "operator.rebalancing.enabled": "true",
     "scheduler.replicas": "2",
     "agent.checkpointRegistry": "registry.example:5000",
+    "dashboard.enabled": "true",
 }
 PLACES = {"everywhere": "", "own namespace": NAMESPACE}
 RESOURCE = re.compile(r"`(?P<kind>[a-z/]+)(?:\.(?P<group>[a-z0-9.]+))?`(?: named `(?P<name>[a-z-]+)`)?")

@@ -7,7 +7,6 @@ its response, and raises `ApiError` with the server's own message. Objects in re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -34,7 +33,7 @@ from podium_cluster.answers import (
     read_start,
 )
 from podium_cluster.connections import Connections, Pool
-from podium_cluster.credentials import Credentials
+from podium_cluster.credentials import Credentials, refresh_token
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import PODS, Page, Resource
@@ -46,7 +45,6 @@ HEADER_SECONDS = 30.0  # a watch sends its headers at once, also if no event fol
 STREAM_SLACK_SECONDS = 15.0  # a watch that the server does not end in time is half-open
 MAX_LIST_TRIES = 3  # of a list whose continuation expires
 MAX_PAGES = 1000
-TOKEN_SECONDS = 60.0  # between two reads of the account's token, which the kubelet renews
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,19 @@ class Fence:
 class Api:
     """The verbs that Podium uses; selectors and limits have the form of the Kubernetes API."""
 
-    def __init__(self, client: kube_client.ApiClient, timeout: float, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        client: kube_client.ApiClient,
+        timeout: float,
+        credentials: Credentials | None = None,
+        *,
+        bearer: str | None = None,
+    ) -> None:
+        """Prepare the client; `bearer` is the token of all its requests, for connections without credentials."""
         self._client = client
         self._timeout = timeout
         self._credentials = credentials
+        self._bearer = bearer
         self._connections = Connections(client)
         self._fence: Fence | None = None
 
@@ -120,6 +127,14 @@ class Api:
         """Create an object."""
         namespace = manifest["metadata"].get("namespace")
         return await self._object("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
+
+    async def review(self, resource: Resource, spec: JsonObject) -> Manifest:
+        """Return the status of a review, such as a TokenReview; the API server answers it and stores nothing."""
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, "spec": spec}
+        status = (await self._json("POST", resource.path(), body=body)).get("status")
+        if not isinstance(status, dict):
+            raise ApiError(0, INVALID_ANSWER, f"POST {resource.path()}: the response has no status")
+        return status
 
     async def delete(
         self,
@@ -293,6 +308,8 @@ class Api:
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {"Accept": "application/json", "Content-Type": content_type}
+        if self._bearer is not None:
+            headers["Authorization"] = f"Bearer {self._bearer}"
         silent = "follow" in (query or {})  # a kubelet sends the headers of a log with its first line
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_SECONDS, timeout))
         version = await self._refresh(method)
@@ -344,39 +361,44 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
 
     `target` is the result of `find_target` for these settings, if the caller has it.
     """
-    target = target or find_target(settings.kubeconfig, settings.context)
-    configuration = kube_client.Configuration()
-    # a component uses one API server from a few tasks, so more connections than tasks are useless
-    configuration.connection_pool_maxsize = 32
-    configuration.retries = None
-    credentials = None
-    if target.account:
-        kube_config.load_incluster_config(client_configuration=configuration)
-        _refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
-    else:
-        credentials = await Credentials.read(target, configuration)
+    configuration, credentials = await _configuration(settings, target)
     async with kube_client.ApiClient(configuration) as client:
         client.rest_client = Pool(configuration)  # the library's own has no connection yet
         yield Api(client, settings.request_timeout, credentials)
 
 
-def _refresh_token(configuration: kube_client.Configuration, file: Path) -> None:
-    """Read the account's token again every minute.
+@asynccontextmanager
+async def connect_for_others(
+    settings: ClusterSettings, target: ClusterTarget | None = None
+) -> AsyncIterator[Callable[[str], Api]]:
+    """Open connections without credentials, and yield a function that returns the client of a bearer token.
 
-    The library does so by the wall clock: after that was set back, an expired token would remain in use.
+    The cluster is that of `connect`. A client certificate would outweigh the token, so the connections have none.
     """
-    read_at = time.monotonic()
+    own, _ = await _configuration(settings, target)
+    bare = kube_client.Configuration(host=own.host)
+    bare.connection_pool_maxsize, bare.retries = own.connection_pool_maxsize, None
+    for field in ("verify_ssl", "ssl_ca_cert", "ca_cert_data", "tls_server_name", "assert_hostname", "proxy"):
+        setattr(bare, field, getattr(own, field))
+    async with kube_client.ApiClient(bare) as client:
+        client.rest_client = Pool(bare)
+        yield lambda token: Api(client, settings.request_timeout, bearer=token)
 
-    def refresh(configuration: kube_client.Configuration) -> None:
-        nonlocal read_at
-        if time.monotonic() - read_at < TOKEN_SECONDS:
-            return
-        with contextlib.suppress(OSError):  # the kubelet is replacing it: the next call reads it
-            if token := file.read_text():
-                configuration.api_key["BearerToken"] = f"bearer {token}"
-                read_at = time.monotonic()
 
-    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
+async def _configuration(
+    settings: ClusterSettings, target: ClusterTarget | None
+) -> tuple[kube_client.Configuration, Credentials | None]:
+    """Return where the cluster is, with the credentials for it."""
+    target = target or find_target(settings.kubeconfig, settings.context)
+    configuration = kube_client.Configuration()
+    # a component uses one API server from a few tasks, so more connections than tasks are useless
+    configuration.connection_pool_maxsize = 32
+    configuration.retries = None
+    if target.account:
+        kube_config.load_incluster_config(client_configuration=configuration)
+        refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
+        return configuration, None
+    return configuration, await Credentials.read(target, configuration)
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:

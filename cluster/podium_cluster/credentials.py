@@ -7,10 +7,12 @@ again when they have expired, or when the API server has refused them (401).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from kubernetes.aio import client as kube_client
@@ -22,6 +24,7 @@ from podium_cluster import clock
 from podium_cluster.kubeconfig import ClusterTarget
 
 CHECK_SECONDS = 60.0  # between two reads of a token file or of OpenID Connect
+TOKEN_SECONDS = 60.0  # between two reads of the account's token, which the kubelet renews
 RETRY_SECONDS = 5.0  # between two runs of a plugin
 EARLY_SECONDS = 10.0  # before the time at which a plugin's credentials expire
 log = logging.getLogger(__name__)
@@ -112,6 +115,25 @@ class Credentials:
         if self._loader.expires_at is not None:
             return passed >= RETRY_SECONDS and clock.now() >= self._loader.expires_at - EARLY_SECONDS
         return self._loader.rereads and passed >= CHECK_SECONDS
+
+
+def refresh_token(configuration: kube_client.Configuration, file: Path) -> None:
+    """Read the account's token again every minute.
+
+    The library does so by the wall clock: after that was set back, an expired token would remain in use.
+    """
+    read_at = time.monotonic()
+
+    def refresh(configuration: kube_client.Configuration) -> None:
+        nonlocal read_at
+        if time.monotonic() - read_at < TOKEN_SECONDS:
+            return
+        with contextlib.suppress(OSError):  # the kubelet is replacing it: the next call reads it
+            if token := file.read_text():
+                configuration.api_key["BearerToken"] = f"bearer {token}"
+                read_at = time.monotonic()
+
+    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
 
 
 def _seconds(given: Any) -> float | None:

@@ -8,14 +8,21 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from podium_dashboard.hub import Hub
+from podium_dashboard.pages.renderer import PageRenderer
 from podium_dashboard.server.access import TokenAccess
 from podium_dashboard.server.app import create_app
 from podium_dashboard.server.connections import BoundedProtocol
+from podium_dashboard.server.viewer import Viewer
 from podium_dashboard.sources.source import Source
+
+if TYPE_CHECKING:  # the dashboard of a folder has no client of the API server
+    from podium_cluster.client import Api
 
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 60.0  # ten thousand trials are read in 5 s of CPU time, and the machine may be busy
@@ -38,12 +45,12 @@ class Address:
         return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket of this port on loopback; 0: any free port. Raises OSError."""
+def listen(port: int, host: str = LOOPBACK) -> socket.socket:
+    """Return a socket of this port; 0: any free port. Raises OSError."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((LOOPBACK, port))
+        opened.bind((host, port))
         opened.listen(128)
     except OSError:
         opened.close()
@@ -51,12 +58,32 @@ def listen(port: int) -> socket.socket:
     return opened
 
 
-async def serve(source: Source, opened: socket.socket, announce: Callable[[Address], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` gets the address once the pages have something to show."""
+async def serve(
+    source: Source, opened: socket.socket, announce: Callable[[Address], None], api: Api | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` gets the address once the pages have something to show.
+
+    Actions use the rights of `api`; without it there are none.
+    """
     hub = Hub()
     address = Address(opened.getsockname()[1], secrets.token_urlsafe(24))
-    app = create_app(source, hub, TokenAccess(address.token, address.port))
-    server = uvicorn.Server(
+    viewer = Viewer(PageRenderer(source, hub), name="", title=source.title, secret=address.token, api=api)
+    server = http_server(create_app(hub, TokenAccess(address.token, address.port, viewer)))
+    following = asyncio.create_task(source.run(hub.state_changed))
+    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        await _until_ready(source, hub, following)
+        announce(address)
+        await server.serve([opened])
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+def http_server(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an application, with limits for its connections."""
+    return uvicorn.Server(
         uvicorn.Config(
             app,
             http=BoundedProtocol,
@@ -70,16 +97,6 @@ async def serve(source: Source, opened: socket.socket, announce: Callable[[Addre
             timeout_graceful_shutdown=1,
         )
     )
-    following = asyncio.create_task(source.run(hub.state_changed))
-    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    try:
-        await _until_ready(source, hub, following)
-        announce(address)
-        await server.serve([opened])
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
 
 
 async def _until_ready(source: Source, hub: Hub, following: asyncio.Task[None]) -> None:

@@ -48,6 +48,7 @@ class State:
     """Everything that a source knows.
 
     `stopped`: time at which the source ended to change; None while it lives. `problems` are sentences for the reader.
+    `partial`: there are searches that are not shown, because the caller may not list them.
     """
 
     searches: tuple[Search, ...] = ()
@@ -55,6 +56,7 @@ class State:
     stopped: datetime | None = None
     problems: tuple[str, ...] = ()
     ready: bool = True
+    partial: bool = False
     by_key: dict[Key, Search] = field(default_factory=dict, compare=False)  # filled by `of`
 
     @classmethod
@@ -68,7 +70,7 @@ class State:
     ) -> State:
         """Return a state with its index; the newest searches come first."""
         ordered = tuple(sorted(searches, key=_newest_first))
-        return cls(ordered, nodes, stopped, problems, True, {one.key: one for one in ordered})
+        return cls(ordered, nodes, stopped, problems, by_key={one.key: one for one in ordered})
 
     def snapshot(self, key: Key, now: datetime) -> JobSnapshot | None:
         """Return the state of one search for the views; None if there is no such search."""

@@ -139,7 +139,7 @@ def test_everything_can_be_reached_by_the_keyboard_and_the_focus_survives_a_chan
 def test_a_replay_is_started_by_the_keyboard_and_its_result_appears_without_a_reload(tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     write_objects(ended, 600.0)
-    start = "document.querySelector('a.button')"
+    start = "document.querySelector('#part-whatif form button')"
 
     async def work(tab: Tab) -> None:
         await tab.go(shown.base + "/searches/default/digits")

@@ -21,7 +21,8 @@ EVERYTHING = (
     "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
     "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,agent.checkpointRegistry=registry.example:5000,"
     "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a,"
-    "operator.rebalancing.enabled=true"
+    "operator.rebalancing.enabled=true,dashboard.enabled=true,dashboard.plainHTTP=true,"
+    "dashboard.from[0].namespaceSelector.matchLabels.name=ingress"
 )
 
 

@@ -121,6 +121,10 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
         ("metrics.dashboards.labels.a=1", "'/metrics/dashboards/labels/a': got number, want string"),
         ("metrics.alerts.runbook=page", "'/metrics/alerts/runbook'"),
+        ("dashboard.enabled=1", "'/dashboard/enabled': got number, want boolean"),
+        ("dashboard.replicas=0", "'/dashboard/replicas': minimum"),
+        ("dashboard.ingress.enabled=true", "additional properties 'ingress' not allowed"),
+        ("dashboard.from[0].podSelector=null", "'/dashboard/from/0'"),
         ("metrics.alert.enabled=true", "additional properties 'alert' not allowed"),
     ],
 )
@@ -189,7 +193,7 @@ def test_a_digest_decides_the_image_of_every_pod_and_of_the_pods_that_the_operat
     expected = f"registry.example:5000/podium:{tag or 'dev'}@{DIGEST}"
     specs = pod_specs(parse(text))
     assert set(specs) == {
-        "podium-agent", "podium-operator", "podium-scheduler", "podium-test-slot",
+        "podium-agent", "podium-dashboard", "podium-operator", "podium-scheduler", "podium-test-slot",
         "podium-thaw", "podium-release", "podium-unthaw",
     }  # fmt: skip
     images = {(name, c["name"]): c["image"] for name, spec in specs.items() for c in spec["containers"]}
@@ -366,6 +370,43 @@ def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in more}
     assert {"ServiceMonitor", "Service"} <= kinds
     assert not kinds & {"PriorityClass", "NetworkPolicy", "ValidatingAdmissionPolicy"}
+
+
+def test_the_dashboard_is_off_by_default_and_reachable_by_the_named_pods_only(tool: Tool) -> None:
+    component = "app.kubernetes.io/component"
+    assert all(item["metadata"]["labels"][component] != "dashboard" for item in parse(render(tool)))
+    ingress = "dashboard.from[0].namespaceSelector.matchLabels.name=ingress"
+    objects = parse(render(tool, f"dashboard.enabled=true,{ingress}"))
+    own = {item["kind"] for item in objects if item["metadata"]["labels"][component] == "dashboard"}
+    kinds = {"Deployment", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy"}
+    assert own == kinds
+    template = one(objects, "Deployment", "podium-dashboard")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert {name: str(ports[port]) for name, port in (("HTTP", "metrics"), ("PAGES", "pages"))} == {
+        name: env[f"PODIUM_{name}_PORT"] for name in ("HTTP", "PAGES")
+    }
+    assert "PODIUM_PLAIN_HTTP" not in env
+    service = one(objects, "Service", "podium-dashboard")["spec"]
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+    assert [port["targetPort"] for port in service["ports"]] == ["pages"]
+    policy = one(objects, "NetworkPolicy", "podium-dashboard")["spec"]
+    (rule,) = policy["ingress"]
+    assert rule == {"ports": [{"port": "pages"}], "from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]}
+    others = one(objects, "NetworkPolicy", "podium")["spec"]["ingress"]
+    assert all(port["port"] != "pages" for entry in others for port in entry["ports"])
+    plain = parse(render(tool, "dashboard.enabled=true,dashboard.plainHTTP=true,networkPolicy.enabled=false"))
+    (container,) = one(plain, "Deployment", "podium-dashboard")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "PODIUM_PLAIN_HTTP", "value": "true"} in container["env"]
+    assert not names_of(plain, "NetworkPolicy")
+
+
+def test_the_dashboards_account_lists_and_reviews_and_nothing_else(tool: Tool) -> None:
+    rules = one(parse(render(tool, "dashboard.enabled=true")), "ClusterRole", "podium-dashboard")["rules"]
+    rights = {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]}
+    shown = {(kind, verb) for kind in ("gpunodes", "hyperparamjobs", "hyperparamtrials") for verb in ("list", "watch")}
+    assert rights == shown | {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
 
 
 def names_of(objects: Objects, kind: str) -> set[str]:

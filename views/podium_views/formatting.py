@@ -126,3 +126,8 @@ def compared(trace: Trace) -> str:
 def percent(part: float, whole: float) -> str:
     """Return a part of a whole in percent, or a dash if there is no whole."""
     return NOTHING if whole <= 0 else f"{100 * part / whole:.0f} %"
+
+
+def full_name(namespace: str, name: str) -> str:
+    """Return namespace/name; only the name without a namespace."""
+    return f"{namespace}/{name}" if namespace else name

@@ -61,8 +61,9 @@ def dashboard(
     """Show searches as a live page in the browser, from a cluster or from folders of `podium run`.
 
     The page shows progress, curves that grow, the holder of each GPU, and why
-    trials run or wait. It changes nothing. The command prints the address and
-    serves until Ctrl-C. Only this machine can open it, and only with the token in
+    trials run or wait. On a cluster, it suspends, resumes, pins and stops with
+    the rights of your kubeconfig. The command prints the address and serves until
+    Ctrl-C. Only this machine can open it, and only with the token in
     the address. From another machine: ssh -L 8265:127.0.0.1:8265 HOST.
     """
     if all_namespaces and namespace is not None:
@@ -93,7 +94,7 @@ def _serve_cluster(session: Session, namespace: str | None, opened: socket.socke
         async with session.api() as api:
             where = "all namespaces" if namespace is None else f"namespace {namespace}"
             title = f"{session.target.context or 'the account of this pod'}, {where}"
-            await serve(ClusterSource(api, title, namespace), opened, _announce)
+            await serve(ClusterSource(api, title, namespace), opened, _announce, api)
 
     return serving()
 

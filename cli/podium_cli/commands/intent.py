@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.options.names import job_names, trial_names
 from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
-from podium_cluster.resources import JOBS, TRIALS, Resource
+from podium_cluster.intents import PIN, RESUME, STOP, SUSPEND, UNPIN, Intent, carry_out
 
 app = typer.Typer()
 
@@ -21,14 +21,14 @@ Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Name of the HyperPa
 def suspend(job: Job, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
     """Suspend a whole job: its trials release their GPUs and keep their progress."""
     session = Session.of(namespace, kubeconfig, context)
-    run_with_cluster(_patch(session, JOBS, job, {"suspend": True}, "is being suspended"))
+    run_with_cluster(_carry_out(session, SUSPEND, job))
 
 
 @app.command(epilog=examples("podium resume digits"))
 def resume(job: Job, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
     """Continue a suspended job."""
     session = Session.of(namespace, kubeconfig, context)
-    run_with_cluster(_patch(session, JOBS, job, {"suspend": False}, "continues"))
+    run_with_cluster(_carry_out(session, RESUME, job))
 
 
 @app.command(epilog=examples("podium pin digits-3", "podium pin digits-3 --undo"))
@@ -40,20 +40,19 @@ def pin(
     context: KubeContext = None,
 ) -> None:
     """Rank a trial before all others of its job."""
-    result = "is ranked like the others again" if undo else "is ranked before all others of its job"
     session = Session.of(namespace, kubeconfig, context)
-    run_with_cluster(_patch(session, TRIALS, trial, {"pinned": not undo}, result))
+    run_with_cluster(_carry_out(session, UNPIN if undo else PIN, trial))
 
 
 @app.command(epilog=examples("podium stop digits-7"))
 def stop(trial: Trial, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
     """End a trial now and keep its result (cannot be undone)."""
     session = Session.of(namespace, kubeconfig, context)
-    run_with_cluster(_patch(session, TRIALS, trial, {"stopped": True}, "is being stopped; its result is kept"))
+    run_with_cluster(_carry_out(session, STOP, trial))
 
 
-async def _patch(session: Session, resource: Resource, name: str, spec: dict[str, Any], result: str) -> None:
+async def _carry_out(session: Session, intent: Intent, name: str) -> None:
     async with session.api() as api:
-        await fetch(api, resource, name, session.namespace)
-        await api.patch(resource, name, session.namespace, {"spec": spec}, manager=MANAGER)
-    print(f"{name} {result}")
+        await fetch(api, intent.resource, name, session.namespace)
+        await carry_out(api, intent, name, session.namespace, manager=MANAGER)
+    print(f"{name} {intent.result}")

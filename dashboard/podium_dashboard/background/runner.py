@@ -55,6 +55,10 @@ class BackgroundTasks:
         """Return the newest result; None before the first one."""
         return self._results.get(key)
 
+    def waiting(self, kind: str) -> int:
+        """Return the number of waiting tasks whose keys begin with `kind`."""
+        return sum(isinstance(key, tuple) and key[0] == kind for key in self._waiting)
+
     def is_pending(self, key: Hashable) -> bool:
         """Return whether a task of this key waits or runs."""
         return key == self._running or key in self._waiting

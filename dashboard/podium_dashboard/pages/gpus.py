@@ -93,7 +93,7 @@ def _notes(node: GPUNode, gpu: GpuStatus) -> list[str]:
         notes.append(f"Reserved by {gpu.reservation}.")
     elif node.status.mode == "reservations":
         notes.append("Not reserved: no trial runs here.")
-    notes += [f"Other pod {pod.namespace}/{pod.pod}." for pod in gpu.other_pods]
+    notes += [f"Other pod {formatting.full_name(pod.namespace, pod.pod)}." for pod in gpu.other_pods]
     if gpu.throttle:
         notes.append(f"Slowed down: {', '.join(gpu.throttle)}.")
     if gpu.ecc_uncorrected:

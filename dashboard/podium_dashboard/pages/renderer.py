@@ -6,15 +6,17 @@ import asyncio
 import operator
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from podium_dashboard.background.requests import Requests
+from podium_dashboard.background.runner import BackgroundTasks
 from podium_dashboard.hub import Hub
 from podium_dashboard.pages import gpus, search, searches, trial, what_if
 from podium_dashboard.pages.page import Extra, Fragment, Kind, Page, PageRef, fragment
-from podium_dashboard.sources.source import Source
+from podium_dashboard.sources.source import Shown
 from podium_dashboard.state import State
 
 FRAME_SECONDS = 0.4  # least time between two renderings of a page
@@ -39,11 +41,20 @@ class _Kept:
 class PageRenderer:
     """Renders pages in one thread and keeps the newest rendering of each."""
 
-    def __init__(self, source: Source, hub: Hub) -> None:
+    def __init__(
+        self,
+        source: Shown,
+        hub: Hub,
+        most: int = MAX_PAGES,
+        tasks: BackgroundTasks | None = None,
+        scope: Hashable = None,
+    ) -> None:
+        """Prepare; renderers of different `scope` share the `tasks` but not what depends on other searches."""
         self.source = source
         self._hub = hub
-        self.requests = Requests(source, hub)
+        self.requests = Requests(source, hub, tasks or BackgroundTasks(hub.changed), scope)
         self._thread = ThreadPoolExecutor(1, "pages")
+        self._most = most
         self._kept: OrderedDict[PageRef, _Kept] = OrderedDict()
         self._running: dict[PageRef, asyncio.Task[_Kept]] = {}
 
@@ -58,6 +69,10 @@ class PageRenderer:
                 running.add_done_callback(lambda _: self._running.pop(ref, None))
             kept = await asyncio.shield(running)  # others may wait for it, too
         return kept.page
+
+    async def start_replay(self, ref: PageRef) -> bool:
+        """Start the replay of a what-if page; return False if too many wait."""
+        return self.requests.start_replay((ref.namespace, ref.name))
 
     def _fresh(self, ref: PageRef, kept: _Kept) -> bool:
         age = time.monotonic() - kept.at
@@ -94,7 +109,7 @@ class PageRenderer:
         if page is not None:
             self._kept[ref] = kept
             self._kept.move_to_end(ref)
-            while len(self._kept) > MAX_PAGES:
+            while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         return kept
 

@@ -62,7 +62,7 @@ def fragments(state: State, key: tuple[str, str], now: datetime, extra: Extra) -
         gpu_hours=snapshot.job.status.gpu_hours,
         lost=snapshot.job.status.lost_work,
     )
-    parts = [head, waiting_card(extra.explanation)]
+    parts = [head, waiting_card(extra.explanation, partial=state.partial)]
     cards = (
         ("curves", "Learning curves", charts.curves(drawn), True, _left_out(report, drawn)),
         ("front", "Pareto front", pareto.front(report), True, ""),

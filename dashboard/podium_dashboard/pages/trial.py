@@ -80,8 +80,9 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
         holder = gpu.holder
         held, rival = "none", None
         if holder is not None:
-            name = "this trial" if holder.uid == trial.metadata.uid else f"{holder.namespace}/{holder.trial}"
-            if holder.uid != trial.metadata.uid:
+            mine = holder.uid == trial.metadata.uid
+            name = "this trial" if mine else formatting.full_name(holder.namespace, holder.trial)
+            if not mine:
                 rival = next((entry for entry in queue if entry.uid == holder.uid), None)
             held = f"{name}, for {formatting.since(holder.since, snapshot.now)}"
         places.append(

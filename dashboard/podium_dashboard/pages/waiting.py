@@ -29,13 +29,13 @@ class WaitTexts:
     assumptions: tuple[str, ...]
 
 
-def waiting_card(result: Result | None) -> Fragment:
-    """Return the card; it is empty for a search that has ended."""
+def waiting_card(result: Result | None, *, partial: bool = False) -> Fragment:
+    """Return the card; it is empty for a search that has ended. `partial`: other searches may be ahead, unseen."""
     found = result.value if result is not None else None
     shown = waiting(found) if isinstance(found, Explained) else None
     hidden = isinstance(found, Explained) and found.explanation.state == "Ended"
     problem = "" if result is None else result.problem
-    return fragment("waiting", "waiting.html.j2", waiting=shown, hidden=hidden, problem=problem)
+    return fragment("waiting", "waiting.html.j2", waiting=shown, hidden=hidden, problem=problem, partial=partial)
 
 
 def waiting(explained: Explained) -> WaitTexts:

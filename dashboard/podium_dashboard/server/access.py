@@ -13,8 +13,11 @@ from typing import Protocol
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from podium_dashboard.server.viewer import RefusedError, Viewer
 
 HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -26,14 +29,19 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+VIEWER = "viewer"  # name in the state of a request
+METHODS = frozenset({"GET", "POST"})
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 class Access(Protocol):
-    """Decides about a request: None admits it, a response refuses it or sends it elsewhere."""
+    """Decides about a request."""
 
-    def decide(self, scope: Scope) -> Response | None:
-        """Return the response to send instead of the page, or None."""
+    async def admit(self, scope: Scope) -> Viewer | Response | None:
+        """Return who looks, or the response to send instead of the page; None for a path that everyone may get.
+
+        Raises RefusedError.
+        """
 
 
 class TokenAccess:
@@ -42,12 +50,13 @@ class TokenAccess:
     It is in a cookie, in `Authorization: Bearer`, or once in the address.
     """
 
-    def __init__(self, token: str, port: int) -> None:
+    def __init__(self, token: str, port: int, viewer: Viewer) -> None:
         self._token = token
+        self._viewer = viewer
         self._cookie = f"podium-dashboard-{port}"  # cookies of a host are shared by all of its ports
 
-    def decide(self, scope: Scope) -> Response | None:
-        """Return None for a request with the token.
+    async def admit(self, scope: Scope) -> Viewer | Response | None:
+        """Return the only viewer for a request with the token.
 
         A token in the address gives a redirect, none gives 401, and a wrong one gives 403.
         """
@@ -61,8 +70,8 @@ class TokenAccess:
             return response
         headers = Headers(scope=scope)
         bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if self._is_token(_cookies(headers).get(self._cookie, "")) or self._is_token(bearer):
-            return None
+        if self._is_token(cookies(headers).get(self._cookie, "")) or self._is_token(bearer):
+            return self._viewer
         text = "This page needs a token; open the whole address that podium dashboard printed.\n"
         return PlainTextResponse(text, 401, {"www-authenticate": "Bearer"})
 
@@ -71,33 +80,47 @@ class TokenAccess:
 
 
 class Guard:
-    """Middleware: checks the Host header, asks `access`, and adds the security headers to every response."""
+    """Middleware: checks Host header and method, asks `access`, and adds the security headers to every response."""
 
-    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str] = LOOPBACK) -> None:
+    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str] | None = LOOPBACK) -> None:
+        """Wrap an application; `hosts=None` accepts any Host header."""
         self._app = app
         self._access = access
-        self._hosts = frozenset(hosts)
+        self._hosts = None if hosts is None else frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or pass on a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, _with_headers(send))
+        admitted = await self._admit(scope)
+        if isinstance(admitted, Response):
+            await admitted(scope, receive, _with_headers(send))
+            return
+        if admitted is not None:
+            scope.setdefault("state", {})[VIEWER] = admitted
+        await self._app(scope, receive, _with_headers(send))
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _admit(self, scope: Scope) -> Viewer | Response | None:
         try:
             host = Headers(scope=scope).get("host", "")
-            if host_name(host) not in self._hosts:
+            if self._hosts is not None and host_name(host) not in self._hosts:
                 shown = host[:100] or "missing"
                 text = f"The Host header is {shown!r}; it must be {' or '.join(sorted(self._hosts))}.\n"
                 return PlainTextResponse(text, 421)
-            if scope["method"] != "GET":
-                return PlainTextResponse("Only GET is served.\n", 405, {"allow": "GET"})
-            return self._access.decide(scope)
+            if scope["method"] not in METHODS:
+                return PlainTextResponse("Only GET and POST are served.\n", 405, {"allow": "GET, POST"})
+            return await self._access.admit(scope)
+        except RefusedError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
         except ValueError:  # more fields in the query than allowed, or bytes that are no text
             return PlainTextResponse("The request is malformed.\n", 400)
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Return who looks, as the guard has admitted it."""
+    viewer: Viewer = request.scope["state"][VIEWER]
+    return viewer
 
 
 def host_name(header: str) -> str:
@@ -110,7 +133,8 @@ def host_name(header: str) -> str:
     return (name if known and (name.endswith("]") or ":" not in name) else header).lower()
 
 
-def _cookies(headers: Headers) -> dict[str, str]:
+def cookies(headers: Headers) -> dict[str, str]:
+    """Return the cookies of a request by name; none if the header is malformed."""
     jar: SimpleCookie = SimpleCookie()
     try:
         jar.load(headers.get("cookie", ""))

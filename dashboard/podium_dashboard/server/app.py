@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
@@ -10,10 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from podium_dashboard.hub import Hub
 from podium_dashboard.pages.page import PACKAGE, Page, parse_path
-from podium_dashboard.pages.renderer import PageRenderer
-from podium_dashboard.server.access import Access, Guard
+from podium_dashboard.server.access import LOOPBACK, Access, Guard, viewer_of
+from podium_dashboard.server.actions import FOLDER, actions_of, add_actions
 from podium_dashboard.server.events import EventStream
-from podium_dashboard.sources.source import Source
+from podium_dashboard.server.forms import REFERRER, read_form
+from podium_dashboard.server.viewer import RefusedError, Viewer
 from podium_views.template import render
 
 MAX_STREAMS = 200  # browsers that look at once
@@ -23,34 +27,56 @@ LIVE = "/live"
 class Streams:
     """The number of open streams. A further one is refused, and the page tries again later."""
 
-    def __init__(self, most: int = MAX_STREAMS) -> None:
+    def __init__(self, most: int, most_each: int) -> None:
+        """Allow `most` streams, and `most_each` of them for one viewer."""
         self._most = most
-        self.open = 0
+        self._most_each = most_each
+        self.open: Counter[str] = Counter()
 
-    def respond(self, stream: EventStream) -> ASGIApp:
-        """Return the stream, counted while it is open, or a refusal."""
+    def respond(self, stream: EventStream, name: str) -> ASGIApp:
+        """Return the stream, counted for a viewer while it is open, or a refusal."""
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            if self.open >= self._most:
+            text = ""
+            if self.open.total() >= self._most:
                 text = f"{self._most} browsers look already, as many as allowed; try again later.\n"
+            elif self.open[name] >= self._most_each:
+                text = f"You look at {self._most_each} pages already, as many as allowed; close some.\n"
+            if text:
                 await PlainTextResponse(text, 503, {"retry-after": "10"})(scope, receive, send)
                 return
-            self.open += 1
+            self.open[name] += 1
             try:
                 await stream(scope, receive, send)
             finally:
-                self.open -= 1
+                self.open[name] -= 1
+                if not self.open[name]:
+                    del self.open[name]
 
         return counted
 
 
-def create_app(source: Source, hub: Hub, access: Access) -> ASGIApp:
-    """Return the application for one source."""
-    pages = PageRenderer(source, hub)
-    streams = Streams()
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How the application is reached: names in the Host header (None: any), and most streams of one viewer."""
+
+    hosts: Iterable[str] | None = LOOPBACK
+    streams_each: int = MAX_STREAMS
+
+
+def create_app(
+    hub: Hub, access: Access, limits: Limits = Limits(), more: Callable[[FastAPI], None] | None = None
+) -> ASGIApp:
+    """Return the application; `more` adds routes to it."""
+    streams = Streams(MAX_STREAMS, limits.streams_each)
 
     app = FastAPI(title="Podium dashboard", docs_url=None, redoc_url=None, openapi_url=None)
     assets = _assets()
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, error: RefusedError) -> Response:
+        """Return why the viewer gets nothing."""
+        return HTMLResponse(render(PACKAGE, "refused.html.j2", text=str(error)), error.status)
 
     @app.get("/assets/{name}")
     async def asset(name: str) -> Response:
@@ -61,31 +87,36 @@ def create_app(source: Source, hub: Hub, access: Access) -> ASGIApp:
     @app.get(LIVE + "{path:path}")
     async def live(request: Request) -> Response:
         """Stream the changes of a page."""
-        ref = parse_path(_raw_path(request).removeprefix(LIVE) or "/")
-        if ref is None or await pages.page(ref) is None:
+        ref, viewer = parse_path(_raw_path(request).removeprefix(LIVE) or "/"), viewer_of(request)
+        if ref is None or await viewer.pages.page(ref) is None:
             return _missing(_raw_path(request))
-        return _Delegated(streams.respond(EventStream(pages, hub, ref)))
+        return _Delegated(streams.respond(EventStream(viewer.pages, hub, ref), viewer.name))
 
-    @app.get("/what-if/{namespace}/{name}/start")
+    add_actions(app)
+    if more is not None:
+        more(app)
+
+    @app.post("/what-if/{namespace}/{name}")
     async def start_replay(request: Request) -> Response:
         """Start a replay, one at a time, and lead back to its page."""
-        path = _raw_path(request).removesuffix("/start")
-        ref = parse_path(path)
+        await read_form(request)  # one of this server
+        ref, pages = parse_path(_raw_path(request)), viewer_of(request).pages
         if ref is None or await pages.page(ref) is None:
-            return _missing(path)
-        pages.requests.start_replay((ref.namespace, ref.name))
+            return _missing(_raw_path(request))
+        if not await pages.start_replay(ref):
+            raise RefusedError(503, "Several replays wait already, as many as allowed; try again in a few minutes.")
         return RedirectResponse(ref.path, 303)
 
     @app.get("/{path:path}")
     async def page(request: Request) -> Response:
         """Return a page; it is complete without the script."""
-        ref = parse_path(_raw_path(request))
-        made = None if ref is None else await pages.page(ref)
+        ref, viewer = parse_path(_raw_path(request)), viewer_of(request)
+        made = None if ref is None else await viewer.pages.page(ref)
         if made is None:
             return _missing(_raw_path(request))
-        return HTMLResponse(document(made, source.title))
+        return HTMLResponse(document(made, viewer.title, viewer), headers=REFERRER if viewer.signed_in else None)
 
-    return Guard(app, access)
+    return Guard(app, access, limits.hosts)
 
 
 class _Delegated(Response):
@@ -99,9 +130,21 @@ class _Delegated(Response):
         await self._app(scope, receive, send)
 
 
-def document(page: Page, source: str) -> str:
-    """Return the whole HTML document of a page."""
-    return render(PACKAGE, "page.html.j2", page=page, source=source, live=LIVE + page.ref.path, path=page.ref.path)
+def document(page: Page, source: str, viewer: Viewer | None = None) -> str:
+    """Return the whole HTML document of a page, with the actions that this viewer can ask for."""
+    actions = actions_of(page.ref)
+    may_act = viewer is not None and viewer.api is not None
+    return render(
+        PACKAGE,
+        "page.html.j2",
+        page=page,
+        source=source,
+        live=LIVE + page.ref.path,
+        path=page.ref.path,
+        actions=actions if may_act else [],
+        note=FOLDER if actions and not may_act else "",
+        signed_in=viewer is not None and viewer.signed_in,
+    )
 
 
 def _raw_path(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits for connections, heads and the time of a request.
+"""uvicorn's HTTP protocol with limits for connections, the size and the time of a request.
 
 A browser that reads a stream too slowly is disconnected here, because uvicorn waits for it without a limit.
 """
@@ -11,7 +11,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_CONNECTIONS = 400  # a further one closes the connection that has been idle for longest
-MAX_HEAD_BYTES = 1 << 15
+MAX_REQUEST_BYTES = 1 << 15  # head and body
 CHECK_SECONDS = 15.0  # a connection without progress for one to two such periods is closed
 
 
@@ -23,7 +23,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._answering = False
         self._since = self.loop.time()
-        self._head = 0
+        self._received = 0
         self._stuck: int | None = None  # bytes that could not be sent at the last check
         self._check = self.loop.call_later(CHECK_SECONDS, self._look)
         others = [cast(BoundedProtocol, one) for one in self.connections if one is not self]
@@ -37,16 +37,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; pages have no bodies, so all of it is a head."""
-        self._head += len(data)
-        if self._head > MAX_HEAD_BYTES:
+        """Read a part of a request; its head and body together are limited."""
+        self._received += len(data)
+        if self._received > MAX_REQUEST_BYTES:
             self._abort()
             return
         super().data_received(data)
 
     def on_message_complete(self) -> None:
         """Note that the response begins."""
-        self._answering, self._head = True, 0
+        self._answering, self._received = True, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from podium_dashboard.hub import Hub
 from podium_dashboard.pages.page import PageRef
-from podium_dashboard.pages.renderer import FRAME_SECONDS, TICK_SECONDS, PageRenderer
+from podium_dashboard.pages.renderer import FRAME_SECONDS, TICK_SECONDS
+from podium_dashboard.server.viewer import Pages, RefusedError
 
 SLICE_BYTES = 1 << 16
 SEND_SECONDS = 30.0  # for which a browser may read nothing
@@ -25,7 +26,7 @@ HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-bu
 class EventStream:
     """Response that sends the changes of a page until the browser or the time limit ends it."""
 
-    def __init__(self, pages: PageRenderer, hub: Hub, ref: PageRef) -> None:
+    def __init__(self, pages: Pages, hub: Hub, ref: PageRef) -> None:
         self._pages = pages
         self._hub = hub
         self._ref = ref
@@ -50,8 +51,8 @@ class EventStream:
                     async with asyncio.timeout(SEND_SECONDS):
                         await send({"type": "http.response.body", "body": message, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:
-            return  # the server closes the connection
+        except (TimeoutError, RefusedError):
+            return  # the server closes the connection; if the browser comes again, it gets the reason
 
     async def _messages(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from podium_cluster import clock
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Selection
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_dashboard.sources.source import TAIL_BYTES, TAIL_LINES, EventList, LogTail
-from podium_dashboard.sources.trial_events import read_events
+from podium_dashboard.sources.pod_logs import PodLogs
+from podium_dashboard.sources.source import EventList, LogTail
+from podium_dashboard.sources.trial_events import TrialEvents
 from podium_dashboard.state import Key, Search, State
 from podium_dashboard.stored_trial import StoredTrial
 
 FRAME_SECONDS = 0.4  # least time between two states
 STALE_SECONDS = 90.0  # without an answer, after which the page warns; bookmarks come once a minute
-LOG_SECONDS = 5.0  # of one request for a log
-LOG_AGE_SECONDS = 2.0  # for which an answer is used again
-EVENTS_AGE_SECONDS = 5.0
-MAX_LOGS = 32  # answers that are kept, of logs and of Events each
 
 
 class ClusterSource:
@@ -33,15 +29,14 @@ class ClusterSource:
 
     def __init__(self, api: Api, title: str, namespace: str | None) -> None:
         """Prepare the caches; `namespace=None` means all namespaces."""
-        self._api = api
         self._title = title
         self._jobs = WatchCache(api, Selection(JOBS, namespace), HyperParamJob.model_validate)
         self._trials = WatchCache(api, Selection(TRIALS, namespace), StoredTrial.parse)
         self._nodes = WatchCache(api, Selection(GPUNODES), GPUNode.model_validate)
         self._changed = asyncio.Event()
         self._state = State(ready=False)
-        self._logs: dict[str, tuple[float, LogTail]] = {}
-        self._events: dict[str, tuple[float, EventList]] = {}
+        self._logs = PodLogs(api)
+        self._events = TrialEvents(api)
         self._of_job: dict[Key, dict[str, StoredTrial]] = {}
         self._ordered: dict[Key, tuple[StoredTrial, ...]] = {}  # those of jobs without a change since the last state
         self._trials.follow(self._sort_in)
@@ -78,46 +73,11 @@ class ClusterSource:
 
     async def log_tail(self, trial: HyperParamTrial) -> LogTail:
         """Return the end of the log of the trial's present pod."""
-        key = f"{trial.metadata.uid}/{trial.status.pod}"
-        known = self._logs.get(key)
-        if known is not None and time.monotonic() - known[0] < LOG_AGE_SECONDS:
-            return known[1]
-        fresh = await self._read_log(trial)
-        self._logs.pop(key, None)
-        self._logs[key] = (time.monotonic(), fresh)
-        while len(self._logs) > MAX_LOGS:
-            del self._logs[next(iter(self._logs))]
-        return fresh
+        return await self._logs.tail(trial)
 
     async def events(self, trial: HyperParamTrial) -> EventList:
         """Return the Events of the trial and of its present pod."""
-        key = f"{trial.metadata.uid}/{trial.status.pod}"
-        known = self._events.get(key)
-        if known is not None and time.monotonic() - known[0] < EVENTS_AGE_SECONDS:
-            return known[1]
-        fresh = await read_events(self._api, trial)
-        self._events.pop(key, None)
-        self._events[key] = (time.monotonic(), fresh)
-        while len(self._events) > MAX_LOGS:
-            del self._events[next(iter(self._events))]
-        return fresh
-
-    async def _read_log(self, trial: HyperParamTrial) -> LogTail:
-        if not trial.status.pod:
-            return LogTail(note="The trial has no pod.")
-        namespace = trial.metadata.namespace
-        content = bytearray()
-        try:
-            pod = await self._api.get(PODS, trial.status.pod, namespace)
-            query = {"tailLines": str(TAIL_LINES), "container": str(pod["spec"]["containers"][0]["name"])}
-            chunks = self._api.log_chunks(trial.status.pod, namespace, query, seconds=LOG_SECONDS)
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    content += chunk
-                    del content[:-TAIL_BYTES]
-        except ApiError as error:
-            return LogTail(note=f"The log cannot be read: {error.message}")
-        return LogTail.of(bytes(content), complete=len(content) < TAIL_BYTES)
+        return await self._events.of(trial)
 
     def _sort_in(self, key: Key, before: StoredTrial | None, after: StoredTrial | None) -> None:
         """Put a changed trial to those of its job."""

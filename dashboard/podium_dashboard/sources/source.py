@@ -53,12 +53,8 @@ class EventList:
     note: str = ""
 
 
-class Source(Protocol):
-    """Objects of searches, and changes of them."""
-
-    @property
-    def title(self) -> str:
-        """Return what is shown, for the head of each page."""
+class Shown(Protocol):
+    """What pages are made of: a source, or the part of one that a caller may see."""
 
     def state(self) -> State:
         """Return the newest state. It is called on the event loop and must be quick."""
@@ -66,11 +62,19 @@ class Source(Protocol):
     def now(self) -> datetime:
         """Return the present time by the clock that wrote the times in the objects."""
 
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Follow the source until cancelled, and call `changed` after each change of the state."""
-
     async def log_tail(self, trial: HyperParamTrial) -> LogTail:
         """Return the end of the log of a trial."""
 
     async def events(self, trial: HyperParamTrial) -> EventList:
         """Return the Events of a trial and of its pod."""
+
+
+class Source(Shown, Protocol):
+    """Objects of searches, and changes of them."""
+
+    @property
+    def title(self) -> str:
+        """Return what is shown, for the head of each page."""
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Follow the source until cancelled, and call `changed` after each change of the state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,29 @@ from podium_dashboard.sources.source import EventLine, EventList
 
 MAX_EVENTS = 40  # that are shown; the newest
 PAGE = 200  # that are read of each object
+AGE_SECONDS = 5.0  # for which an answer is used again
+MAX_TRIALS = 32  # whose answers are kept
+
+
+class TrialEvents:
+    """Reads the Events of trials with the rights of one account, those of each trial at most once in a while."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: dict[str, tuple[float, EventList]] = {}
+
+    async def of(self, trial: HyperParamTrial) -> EventList:
+        """Return the Events of the trial and of its present pod."""
+        key = f"{trial.metadata.uid}/{trial.status.pod}"
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] < AGE_SECONDS:
+            return known[1]
+        fresh = await read_events(self._api, trial)
+        self._known.pop(key, None)
+        self._known[key] = (time.monotonic(), fresh)
+        while len(self._known) > MAX_TRIALS:
+            del self._known[next(iter(self._known))]
+        return fresh
 
 
 async def read_events(api: Api, trial: HyperParamTrial) -> EventList:

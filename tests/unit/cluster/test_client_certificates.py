@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from podium_cluster import credentials
-from podium_cluster.client import ApiError, connect
+from podium_cluster.client import ApiError, connect, connect_for_others
 from podium_cluster.settings import ClusterSettings
 
 PLUGIN = "#!/bin/sh\necho run >>{folder}/runs\ncat {folder}/answer\n"
@@ -31,6 +31,7 @@ class TlsServer:
         self.folder = folder
         self.accepted = "first"
         self.seen: list[str] = []
+        self.tokens: list[str] = []
         self.finish = asyncio.Event()
         self.url = ""
 
@@ -39,6 +40,7 @@ class TlsServer:
         subject = (request.transport.get_extra_info("peercert") or {}).get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
         self.seen.append(names[0] if names else "")
+        self.tokens.append(request.headers.get("Authorization", ""))
         if names != [self.accepted]:
             return web.json_response(
                 {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}, status=401
@@ -223,5 +225,24 @@ def test_a_plugin_without_credentials_is_an_error(status: dict[str, str], messag
                 async with connect(settings):
                     pass
             assert server.seen == [], "no request is sent without credentials"
+
+    asyncio.run(play())
+
+
+def test_requests_with_the_token_of_another_have_no_other_credentials(folder: Path) -> None:
+    """An API server prefers a client certificate to a token, so a caller would get the rights of the certificate."""
+
+    async def play() -> None:
+        async with serving(folder) as server:
+            user = {"client-certificate": f"{folder}/first.crt", "client-key": f"{folder}/first.key", "token": "own"}
+            settings = kubeconfig(server, user)
+            async with connect(settings) as api, connect_for_others(settings) as client_of:
+                await api.version()
+                for token in ("ada", "bob"):
+                    with pytest.raises(ApiError, match="Unauthorized"):
+                        await client_of(token).version()
+                await api.version()
+            assert server.seen == ["first", "", "", "first"]
+            assert server.tokens == ["Bearer own", "Bearer ada", "Bearer bob", "Bearer own"]
 
     asyncio.run(play())

@@ -203,7 +203,7 @@ def test_a_page_that_nobody_opens_costs_nothing_and_a_replay_starts_once(tmp_pat
 
     async def work() -> None:
         hub = Hub()
-        requests = Requests(FolderSource(tmp_path), hub)
+        requests = Requests(FolderSource(tmp_path), hub, BackgroundTasks(hub.changed))
         assert requests.known(key) == (None, None)
         assert not requests.is_replaying(key)
         requests.start_replay(("default", "none"))

@@ -158,10 +158,10 @@ def test_the_what_if_page_offers_a_replay_and_shows_what_the_default_saved(tmp_p
     state = state_of(tmp_path, 600.0)
     search, path = state.searches[0], "/what-if/default/digits"
     offered = Elements(html_of(state, path, Extra()))
-    assert ("a", f"{path}/start") in {(name, attrs.get("href")) for name, attrs in offered.found}
+    assert ("form", path, "post") in {(name, attrs.get("action"), attrs.get("method")) for name, attrs in offered.found}
     running = Elements(html_of(state, path, Extra(replaying=True)))
     assert "The replay runs" in running.text
-    assert f"{path}/start" not in {attrs.get("href") for _, attrs in running.found}
+    assert "form" not in {name for name, _ in running.found}
 
     def shown(default: tuple[float, float, float]) -> str:
         mean, low, high = default
