@@ -148,7 +148,7 @@ def test_a_replay_is_started_by_the_keyboard_and_its_result_appears_without_a_re
         await tab.wait("!!document.querySelector('#light[data-state=live]')", DEADLINE)
         await tab.evaluate(f"{start}.focus()")
         await tab.key("Enter", 13)
-        await tab.wait("document.body.textContent.includes('What the default saved')", DEADLINE)
+        await tab.wait("document.body?.textContent.includes('What the default saved')", DEADLINE)
         await tab.wait("!!document.querySelector('#light[data-state=live]')", DEADLINE)
         text = await tab.evaluate("document.body.textContent")
         assert "envelope" in text

@@ -12,7 +12,8 @@ from podium_simulator.replay.comparison import BASE
 from podium_views import formatting
 
 DEFAULT = PolicySpec().name
-CERTAIN = 1.0  # a ratio of 1: as fast as fifo
+EQUAL = 1.0  # a ratio of 1: as fast as fifo
+FEW = 5  # repetitions: fewer give an interval that is too narrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,10 @@ def verdict(replay: Replay) -> str:
         return "No repetition completed its best trial, so nothing can be said."
     ratio, saved = default.ratio, base.seconds - default.seconds
     interval = f"{ratio.low:.2f} to {ratio.high:.2f} times as fast"
-    if ratio.low <= CERTAIN <= ratio.high:
+    if replay.repetitions < FEW:
+        shown = formatting.count(replay.repetitions, "repetition")
+        return f"Only {shown} fitted into the time: {DEFAULT} is about {ratio.mean:.2f} times as fast as {BASE}."
+    if ratio.low <= EQUAL <= ratio.high:
         return f"No difference is certain: {DEFAULT} is {interval} as {BASE} on these curves."
     word = "saves" if saved >= 0 else "costs"
     shown = formatting.duration(abs(saved))
@@ -85,6 +89,8 @@ def unknowns(replay: Replay) -> list[str]:
         "Pods that fail, other searches on the same GPUs and the start of pods are not replayed.",
         "The search algorithm would have proposed other trials under another policy; here they are the same.",
     ]
+    if replay.repetitions < FEW:
+        known.insert(0, "The interval comes from few repetitions and is too narrow.")
     if replay.left_out:
         were = "trial has" if replay.left_out == 1 else "trials have"
         text = f"{replay.left_out} {were} no whole curve and are left out."

@@ -163,13 +163,13 @@ def test_the_what_if_page_offers_a_replay_and_shows_what_the_default_saved(tmp_p
     assert "The replay runs" in running.text
     assert "form" not in {name for name, _ in running.found}
 
-    def shown(default: tuple[float, float, float]) -> str:
+    def shown(default: tuple[float, float, float], repetitions: int = 8) -> str:
         mean, low, high = default
         results = (
             PolicyResult("envelope", 60.0, Ratio(mean, low, high, low, high, 0.0, 8)),
             PolicyResult("fifo", 100.0, Ratio(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 8)),
         )
-        replay = Replay(results, trials=12, left_out=3, gpus=2, suspend=0.1, resume=0.2, repetitions=8)
+        replay = Replay(results, trials=12, left_out=3, gpus=2, suspend=0.1, resume=0.2, repetitions=repetitions)
         return Elements(html_of(state, path, Extra(replay=Result(replay, stamp=search.done)))).text
 
     certain = shown((1.7, 1.4, 2.0))
@@ -178,6 +178,7 @@ def test_the_what_if_page_offers_a_replay_and_shows_what_the_default_saved(tmp_p
     assert "3 trials have no whole curve" in certain
     assert "Replay with the newest trials" not in certain
     assert "No difference is certain" in shown((1.1, 0.9, 1.3))
+    assert "Only 2 repetitions fitted into the time" in shown((1.7, 1.4, 2.0), 2)
 
 
 def test_the_page_of_a_trial_shows_its_events_and_its_last_decision(tmp_path: Path) -> None:
@@ -198,7 +199,8 @@ def test_no_page_loads_anything_from_elsewhere_or_has_styles_that_the_policy_ref
     state = state_of(tmp_path, 600.0)
     for path in PAGES:
         elements = Elements(html_of(state, path))
-        assert elements.names().isdisjoint({"iframe", "object", "embed", "base", "form", "img", "style"})
+        assert elements.names().isdisjoint({"iframe", "object", "embed", "base", "img", "style"})
+        assert {attrs["action"] for name, attrs in elements.found if name == "form"} <= {path}
         for _, attrs in elements.found:
             assert "style" not in attrs
             for key in ("src", "href"):
