@@ -371,7 +371,7 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
 async def connect_for_others(
     settings: ClusterSettings, target: ClusterTarget | None = None
 ) -> AsyncIterator[Callable[[str], Api]]:
-    """Open connections without credentials, and yield a function that returns the client of a bearer token.
+    """Open connections without credentials, and yield what returns the client of a bearer token.
 
     The cluster is that of `connect`. A client certificate would outweigh the token, so the connections have none.
     """

@@ -124,7 +124,7 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("dashboard.enabled=1", "'/dashboard/enabled': got number, want boolean"),
         ("dashboard.replicas=0", "'/dashboard/replicas': minimum"),
         ("dashboard.ingress.enabled=true", "additional properties 'ingress' not allowed"),
-        ("dashboard.from[0].podSelector=null", "'/dashboard/from/0'"),
+        ("dashboard.from[0]=ingress", "'/dashboard/from/0': got string, want object"),
         ("metrics.alert.enabled=true", "additional properties 'alert' not allowed"),
     ],
 )

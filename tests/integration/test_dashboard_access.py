@@ -43,7 +43,7 @@ from chromium import Tab, chromium, find_browser
 
 pytestmark = pytest.mark.integration
 EVERYWHERE = "watcher"  # an account that may read all namespaces and the GPUs
-ACCOUNTS = {"editor": "edit", "reader": "view", "observer": "view", "temporary": "view", "nobody": ""}
+ACCOUNTS = {"editor": "edit", "reader": "view", "observer": "view", "temporary": "view", "powerless": ""}
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +163,10 @@ def test_a_namespace_sees_its_own_searches_and_trials_only(site: Site, shown: Da
 
 
 def test_an_account_without_a_role_sees_no_search(site: Site, shown: Dashboard, editor: str) -> None:
-    answer = shown.get("/", site.token("nobody"))
+    answer = shown.get("/", site.token("powerless"))
     assert answer.status_code == 200
     assert "There is no search yet." in answer.text
-    assert site.mine not in answer.text.replace(f"system:serviceaccount:{site.mine}:nobody", "")
+    assert site.mine not in answer.text.replace(f"system:serviceaccount:{site.mine}:powerless", "")
 
 
 def test_gpus_are_shown_with_the_right_and_without_names_of_others(site: Site, shown: Dashboard, editor: str) -> None:
@@ -269,7 +269,7 @@ def test_logs_are_read_with_the_callers_token(site: Site, shown: Dashboard, edit
     assert "cannot get resource" not in shown.get(path, editor).text
     role = {"apiGroups": ["podium.dev"], "resources": ["hyperparamjobs", "hyperparamtrials"], "verbs": ["list"]}
     about = {"name": "lists-only", "namespace": site.mine}
-    subject = {"kind": "ServiceAccount", "name": "nobody", "namespace": site.mine}
+    subject = {"kind": "ServiceAccount", "name": "powerless", "namespace": site.mine}
     rbac = "rbac.authorization.k8s.io"
     site.create(
         {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": about, "rules": [role]},
@@ -281,11 +281,11 @@ def test_logs_are_read_with_the_callers_token(site: Site, shown: Dashboard, edit
             "subjects": [subject],
         },
     )
-    token = site.token("nobody")
+    token = site.token("powerless")
     wait_until(lambda: shown.get(path, token).status_code == 200, "the caller may list trials")
     text = shown.get(path, token).text
     assert "The log cannot be read" in text
-    assert f"serviceaccount:{site.mine}:nobody" in text
+    assert f"serviceaccount:{site.mine}:powerless" in text
     assert "cannot get resource" in text
 
 

@@ -22,7 +22,10 @@ PUBLIC = "/assets/"  # style and script, which are in the package
 
 @dataclass(frozen=True, slots=True)
 class CallerPages:
-    """The pages that a token may see. Token and rights are checked again for every page, by short memories."""
+    """The pages that a token may see.
+
+    Token and rights are checked again for every page, by short memories.
+    """
 
     reviews: Reviews
     renderings: Renderings

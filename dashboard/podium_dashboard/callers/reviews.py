@@ -1,4 +1,4 @@
-"""Who a caller is and what it may read, by the API server's TokenReview and SubjectAccessReview."""
+"""The identity of a caller and what it may read, by the API server's TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Reviews:
     async def identify(self, token: str) -> Identity:
         """Return whose token it is. Raises RefusedError for an invalid or expired one."""
         if len(token) > MAX_TOKEN or TOKEN.fullmatch(token) is None:
-            raise RefusedError(401, f"This is no bearer token: it has other characters, or more than {MAX_TOKEN}.")
+            raise RefusedError(401, f"This is not a bearer token: it has other characters, or more than {MAX_TOKEN}.")
         identity = await self._identities.get(token)
         if identity is None:
             raise RefusedError(401, "The API server does not accept the token. It may have expired: create a new one.")
         return identity
 
     async def rights(self, identity: Identity, namespaces: Iterable[str]) -> Rights:
-        """Return what an identity may read of these namespaces. Raises RefusedError if that cannot be found out."""
+        """Return what an identity may read of these namespaces. Raises RefusedError if the check fails."""
         return await self._rights.get((identity, frozenset(namespaces)))
 
     async def _find_rights(self, key: tuple[Identity, frozenset[str]]) -> Rights:
@@ -103,19 +103,19 @@ class Reviews:
         return _identity(status.get("user")) if status.get("authenticated") is True else None
 
     async def _review_access(self, question: Question) -> bool:
-        who, resource = question.identity, question.resource
+        identity, resource = question.identity, question.resource
         attributes = {"verb": "list", "group": resource.group, "resource": resource.plural}
         if question.namespace:
             attributes["namespace"] = question.namespace
         spec: dict[str, Any] = {
-            "user": who.user,
-            "uid": who.uid,
-            "groups": list(who.groups),
-            "extra": {key: list(values) for key, values in who.extra},
+            "user": identity.user,
+            "uid": identity.uid,
+            "groups": list(identity.groups),
+            "extra": {key: list(values) for key, values in identity.extra},
             "resourceAttributes": attributes,
         }
         async with self._questions:
-            status = await self._ask(ACCESS_REVIEWS, spec, f"whether {who.user} may list {resource.plural}")
+            status = await self._ask(ACCESS_REVIEWS, spec, f"whether {identity.user} may list {resource.plural}")
         return status.get("allowed") is True and status.get("denied") is not True
 
     async def _ask(self, resource: Resource, spec: Mapping[str, Any], what: str) -> Mapping[str, Any]:

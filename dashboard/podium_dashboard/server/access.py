@@ -38,9 +38,9 @@ class Access(Protocol):
     """Decides about a request."""
 
     async def admit(self, scope: Scope) -> Viewer | Response | None:
-        """Return who looks, or the response to send instead of the page; None for a path that everyone may get.
+        """Return the viewer, or the response to send instead of the page.
 
-        Raises RefusedError.
+        None: everyone may get this path. Raises RefusedError.
         """
 
 
@@ -80,7 +80,7 @@ class TokenAccess:
 
 
 class Guard:
-    """Middleware: checks Host header and method, asks `access`, and adds the security headers to every response."""
+    """Middleware: checks Host header and method, asks `access`, and adds security headers to responses."""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str] | None = LOOPBACK) -> None:
         """Wrap an application; `hosts=None` accepts any Host header."""
@@ -118,7 +118,7 @@ class Guard:
 
 
 def viewer_of(request: Request) -> Viewer:
-    """Return who looks, as the guard has admitted it."""
+    """Return the viewer that the guard has admitted."""
     viewer: Viewer = request.scope["state"][VIEWER]
     return viewer
 

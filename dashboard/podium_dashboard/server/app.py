@@ -58,7 +58,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How the application is reached: names in the Host header (None: any), and most streams of one viewer."""
+    """Names that the Host header may have (None: any), and most streams of one viewer."""
 
     hosts: Iterable[str] | None = LOOPBACK
     streams_each: int = MAX_STREAMS

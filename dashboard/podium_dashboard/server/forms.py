@@ -15,7 +15,10 @@ REFERRER = {"referrer-policy": "same-origin"}  # without a referrer, browsers se
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form of this server. Raises RefusedError for another site's, and for a malformed one."""
+    """Return the fields of a form of this server.
+
+    Raises RefusedError for the form of another site, and for a malformed one.
+    """
     if not is_same_origin(request.headers):
         raise RefusedError(403, "This form was not sent by a page of this dashboard; open its page and try again.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -26,7 +26,7 @@ def is_encrypted(headers: Headers) -> bool:
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """Return the token of a request: that of the header Authorization, which a proxy may set, else the cookie's."""
+    """Return the token of the header Authorization, which a proxy may set, else that of the cookie."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given.strip():
         return given.strip()

@@ -1,4 +1,4 @@
-"""One who looks at the pages: what the pages show to it, and with whose rights its actions are made."""
+"""A viewer of the pages: what the pages show to it, and which rights its actions use."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Pages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """One who looks.
+    """A person or program that looks at the pages.
 
-    `name`: whom the streams are counted for. `secret`: what only the server and this viewer know. `api`: the client
+    `name`: its streams are counted by it. `secret`: what only the server and this viewer know. `api`: the client
     with the viewer's rights; None where the source cannot be changed. `signed_in`: it can sign out.
     """
 

@@ -1,4 +1,4 @@
-"""Forms and sign-in: who sent a form, where the token may come from, and where a sign-in leads."""
+"""Forms and sign-in: which page sent a form, where the token may come from, and where a sign-in leads."""
 
 from __future__ import annotations
 

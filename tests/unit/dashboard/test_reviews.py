@@ -88,7 +88,7 @@ def test_text_that_is_no_token_is_refused_without_a_question(token: str) -> None
     asked = Asked(allowing())
 
     async def test(reviews: Reviews) -> None:
-        with pytest.raises(RefusedError, match="no bearer token") as refused:
+        with pytest.raises(RefusedError, match="not a bearer token") as refused:
             await reviews.identify(token)
         assert refused.value.status == 401
 
