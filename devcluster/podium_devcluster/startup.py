@@ -48,7 +48,7 @@ class Startup:
     progress: Progress
 
     def run(self, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
-        """Start everything and wait until it is ready.
+        """Start all parts and wait until they are ready.
 
         `lower` is the nodes' root, `archives` are their first images.
         """

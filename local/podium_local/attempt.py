@@ -76,7 +76,7 @@ class Attempt:
 
     @property
     def runs(self) -> bool:
-        """Return whether its process exists and has not ended."""
+        """Return whether the attempt's process exists and has not ended."""
         return self.process is not None and self.exit_code is None
 
     @property
@@ -86,7 +86,7 @@ class Attempt:
 
     @property
     def occupies(self) -> bool:
-        """Return whether it holds its devices now."""
+        """Return whether the attempt holds its devices now."""
         return self.state is SlotState.RUNNING and self.exit_code is None
 
     def start(self, launch: Launch, guardian: Guardian, now: float) -> None:
@@ -141,7 +141,7 @@ class Attempt:
             process.terminate()
 
     def observe_exit(self, now: float) -> bool:
-        """Return whether its process has ended since the last call."""
+        """Return whether the attempt's process has ended since the last call."""
         if self.process is None or self.exit_code is not None:
             return False
         code = self.process.exit_code()

@@ -111,7 +111,7 @@ class JobView:
 
     @property
     def reclaims_slots(self) -> bool:
-        """Return whether its trials give up slots to each other.
+        """Return whether the job's trials give up slots to each other.
 
         Another pod must be able to continue from the checkpoint on any node.
         """
@@ -218,24 +218,24 @@ class TrialView:
 
     @property
     def pod_since(self) -> float:
-        """Return when its pod was created; 0 without a pod."""
+        """Return when the trial's pod was created; 0 without a pod."""
         return 0.0 if self.pod is None else self.pod.since
 
     @property
     def terminating(self) -> bool:
-        """Return whether its pod is being deleted."""
+        """Return whether the trial's pod is being deleted."""
         pod = self.pod or self.ended_pod
         return pod is not None and pod.terminating
 
     @property
     def termination_overdue(self) -> bool:
-        """Return whether its pod should have been gone for a long time."""
+        """Return whether the trial's pod should have been gone for a long time."""
         pod = self.pod or self.ended_pod
         return pod is not None and pod.termination_overdue
 
     @property
     def in_migration(self) -> bool:
-        """Return whether it is being migrated: its new pod has no GPU yet, or does not exist yet."""
+        """Return whether the trial is being migrated: its new pod has no GPU yet, or does not exist yet."""
         move = self.relocation
         return move.migration in IN_PROGRESS and move.target is not None and not (move.migrated and self.gpus)
 

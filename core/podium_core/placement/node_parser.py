@@ -49,7 +49,7 @@ class PlacedPod:
 
     @property
     def need_with_cpus(self) -> PodNeed:
-        """Return its need with the CPUs that it requests, for policies that use them."""
+        """Return the pod's need with the CPUs that it requests, for policies that use them."""
         return replace(self.need, cpu=self.requests.get("cpu", 0))
 
 

@@ -96,7 +96,7 @@ class Guard:
             if scope["method"] != "GET":
                 return PlainTextResponse("Only GET is served.\n", 405, {"allow": "GET"})
             return self._access.decide(scope)
-        except ValueError:  # more fields in the query than allowed, or bytes that are no text
+        except ValueError:  # more fields in the query than allowed, or bytes that are not text
             return PlainTextResponse("The request is malformed.\n", 400)
 
 

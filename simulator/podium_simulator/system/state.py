@@ -243,7 +243,7 @@ class Trial:
 
     @property
     def starts_from_image(self) -> bool:
-        """Whether its pod starts from an image and has not reported progress yet."""
+        """Return whether the trial's pod starts from an image and has not reported progress yet."""
         migration = self.migration
         return migration is not None and migration.phase in IN_PROGRESS and self.attempt >= migration.attempt
 
@@ -264,7 +264,7 @@ class Trial:
         return self.gpu_seconds + held
 
     def record(self, now: float) -> WrittenStatus:
-        """Return what its agent would write now."""
+        """Return what the trial's agent would write now."""
         points = self.written_status.curve if len(self.written_status.curve) == len(self.points) else tuple(self.points)
         totals = SwitchTotals(self.suspensions, self.suspend_seconds, self.resumptions, self.resume_seconds)
         return WrittenStatus(now, points, self.charged(now), totals, self.switch_seconds)
