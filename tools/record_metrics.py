@@ -7,8 +7,8 @@ Debian's Prometheus runs in the network of a node, with the scrape configuration
 the pages /metrics of all components, first while the digits search runs, and then while a quota refuses pods and a
 killed pod loses work. Debian's Prometheus cannot discover pods, so this script writes a file with the same labels.
 
-A busy machine makes the run longer, not wrong: every wait is for a condition, and a search during which an alert's
-expression held is repeated.
+A busy machine makes the run longer, not wrong: every wait is for a condition, and a search during which an alert
+would have fired is repeated.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import metrics_recording
 import prometheus_server
 from kube_reads import ApiReader
 from monitoring import alerts
+from prometheus_server import fires
 
 from podium_core.schema.manifests import read_manifests
 from podium_devcluster.artifacts import unpacked
@@ -46,6 +47,7 @@ NAME = "metrics"
 NODE = "node-1"  # Prometheus runs in its network
 ADDRESS = "127.0.0.1:9090"
 INTERVAL = "5s"
+STEP = 5.0  # seconds between two evaluations of an alert
 KEPT = '{__name__=~"podium_.*|up", __name__!~".*_created"}'
 COMPONENTS = 4  # operator, extender, and an agent on each node
 GUARD_SECONDS = 3600.0  # for each condition, and for repetitions on a busy machine
@@ -176,10 +178,10 @@ def healthy_search(recorder: Recorder) -> tuple[float, float, Json]:
     recorder.wait_for('podium_jobs{phase="Succeeded"} == 1')
     span = began, time.time()
     status: Json = recorder.get("hyperparamjob", JOB)["status"]
-    times = [f"--start={span[0]:.0f}", f"--end={span[1]:.0f}", "--step=5s"]
-    held = [alert.name for alert in alerts.ALERTS if recorder.ask(alert.expression, *times)]
-    if held or status["phase"] != "Succeeded" or not status["suspensions"]:
-        raise UnsuitableRunError(f"alerts {held}, phase {status['phase']}, {status['suspensions']} suspensions")
+    times = [f"--start={span[0]:.0f}", f"--end={span[1]:.0f}", f"--step={STEP:g}s"]
+    fired = [a.name for a in alerts.ALERTS if fires(recorder.ask(a.expression, *times), a.duration, STEP)]
+    if fired or status["phase"] != "Succeeded" or not status["suspensions"]:
+        raise UnsuitableRunError(f"alerts {fired}, phase {status['phase']}, {status['suspensions']} suspensions")
     return *span, status
 
 

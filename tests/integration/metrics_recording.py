@@ -18,6 +18,7 @@ SAMPLES, FACTS = "samples.txt.xz", "run.json"
 END = "# EOF\n"
 # a line of `promtool tsdb dump`: labels, value, and time in milliseconds
 DUMPED = re.compile(r'\{__name__="(?P<name>\w+)"(?:, )?(?P<labels>.*)\} (?P<value>\S+) (?P<time>\d+)')
+LABEL = re.compile(r'\w+="(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def openmetrics(dump: Iterable[str]) -> Iterator[str]:
         if found is None:
             raise ValueError(f"{line!r} is no line of `promtool tsdb dump`; compare its output with {DUMPED.pattern}")
         if found["value"] != "NaN":
-            samples.append((f"{found['name']}{{{found['labels']}}}", int(found["time"]), found["value"]))
+            labels = ",".join(LABEL.findall(found["labels"]))  # without spaces, which OpenMetrics does not allow
+            samples.append((f"{found['name']}{{{labels}}}", int(found["time"]), found["value"]))
     for series, milliseconds, value in sorted(samples):
         yield f"{series} {value} {milliseconds / 1000:.3f}\n"
     yield END

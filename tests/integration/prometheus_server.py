@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -40,6 +41,19 @@ def call(tool: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Com
 def environment() -> Mapping[str, str]:
     """Return the environment without proxies: all traffic stays on this machine."""
     return {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+
+
+def fires(series: Series, duration: str, step: float) -> bool:
+    """Return whether an alert fires: its expression has held for `duration`, such as 10m, at every `step` seconds."""
+    needed = 60.0 * float(duration.removesuffix("m"))
+    for one in series:
+        since = previous = -math.inf
+        for moment, _ in one["values"]:
+            since = since if moment - previous <= step else moment
+            previous = moment
+            if moment - since >= needed:
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

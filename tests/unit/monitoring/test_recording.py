@@ -1,0 +1,47 @@
+"""The format of recorded metrics: from the output of `promtool tsdb dump` to OpenMetrics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
+
+from metrics_recording import FOLDER, SAMPLES, Run, facts, openmetrics, samples, save
+
+DUMP = (
+    '{__name__="up", instance="10.89.2.4:8080", job="podium"} 1 1795807200123\n',
+    '{__name__="podium_jobs_shown"} 2 1795807205123\n',
+    '{__name__="podium_jobs_shown"} 1.5e+06 1795807200123\n',
+    '{__name__="podium_jobs_shown"} NaN 1795807210123\n',  # the series ended
+    '{__name__="podium_trials", phase="a\\"}, b", x="\\\\"} -0.5 1795807200000\n',
+)
+
+
+def test_samples_are_sorted_by_series_and_time_and_ends_of_series_are_left_out() -> None:
+    assert list(openmetrics(DUMP)) == [
+        "podium_jobs_shown{} 1.5e+06 1795807200.123\n",
+        "podium_jobs_shown{} 2 1795807205.123\n",
+        'podium_trials{phase="a\\"}, b",x="\\\\"} -0.5 1795807200.000\n',
+        'up{instance="10.89.2.4:8080",job="podium"} 1 1795807200.123\n',
+        "# EOF\n",
+    ]
+
+
+@pytest.mark.parametrize("line", ["", "up 1 2", '{__name__="up"} 1', '{job="podium"} 1 1795807200123'])
+def test_another_line_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="is no line of `promtool tsdb dump`"):
+        list(openmetrics([line]))
+
+
+def test_a_recording_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    run = Run(1.0, 2.0, 3.0, nodes=2, succeeded=12, suspensions=9, best_value=0.97)
+    save(DUMP, run, tmp_path)
+    assert facts(tmp_path) == run
+    assert samples(tmp_path) == "".join(openmetrics(DUMP))
+
+
+def test_the_stored_recording_is_small() -> None:
+    assert (FOLDER / SAMPLES).stat().st_size < 300_000
