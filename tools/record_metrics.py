@@ -52,6 +52,7 @@ KEPT = '{__name__=~"podium_.*|up", __name__!~".*_created"}'
 COMPONENTS = 4  # operator, extender, and an agent on each node
 GUARD_SECONDS = 3600.0  # for each condition, and for repetitions on a busy machine
 PAUSE = 2.0
+EPOCHS = 100_000  # of the search whose pods are killed: it must not end before
 JOB, OTHER, REFUSED = "digits", "interrupted", "refused"
 QUOTA = {
     "apiVersion": "v1",
@@ -205,21 +206,24 @@ def disturb(recorder: Recorder) -> None:
     refused = search(REFUSED)
     refused["metadata"]["namespace"] = "small"
     recorder.apply(refused)
-    other = search(OTHER, trials={"max": 2, "parallel": 2, "maxSteps": 40})
+    other = search(OTHER, trials={"max": 2, "parallel": 2, "maxSteps": EPOCHS})
+    command = other["spec"]["template"]["spec"]["containers"][0]["command"]
+    command[:] = [word if not word.startswith("--epochs=") else f"--epochs={EPOCHS}" for word in command]
     del other["spec"]["checkpoint"]
     recorder.apply(other)
-    pods: list[str] = []
-
-    def trained() -> bool:
-        trials = recorder.get("hyperparamtrials", "-l", f"podium.dev/job={OTHER}")["items"]
-        found = [trial.get("status", {}) for trial in trials]
-        pods[:] = [one["pod"] for one in found if one.get("phase") == "Running" and one.get("lastStep", 0) > 1]
-        return bool(pods)
-
-    recorder.wait("a trial trains", trained)
-    recorder.kubectl("delete", "pod", pods[0], "--grace-period=0", "--force")
     recorder.wait_for('sum(podium_refused_pods{cause="quota"}) > 0')
-    recorder.wait_for("sum(increase(podium_lost_work_gpu_seconds_total[1m])) > 0")
+    killed: set[str] = set()
+
+    def lost() -> bool:
+        """Kill each pod that trains, until a loss is counted: an operator that restarts does not count earlier ones."""
+        for trial in recorder.get("hyperparamtrials", "-l", f"podium.dev/job={OTHER}")["items"]:
+            status = trial.get("status", {})
+            if status.get("phase") == "Running" and status.get("lastStep", 0) > 1 and status["pod"] not in killed:
+                recorder.kubectl("delete", "pod", status["pod"], "--grace-period=0", "--force")
+                killed.add(status["pod"])
+        return bool(recorder.ask("sum(increase(podium_lost_work_gpu_seconds_total[1m])) > 0"))
+
+    recorder.wait("work is lost", lost)
 
 
 def record(cluster: Cluster, folder: Path, out: Path) -> None:
@@ -235,7 +239,9 @@ def record(cluster: Cluster, folder: Path, out: Path) -> None:
         ended = time.time()
     nodes = len(recorder.get("nodes")["items"])
     succeeded, suspensions, best = status["trials"]["succeeded"], status["suspensions"], status["best"]["value"]
-    facts = metrics_recording.Run(began, disturbed, ended, nodes, succeeded, suspensions, best)
+    trials = recorder.get("hyperparamtrials")["items"]
+    losses = sum(trial.get("status", {}).get("lostWork", {}).get("count", 0) for trial in trials)
+    facts = metrics_recording.Run(began, disturbed, ended, nodes, succeeded, suspensions, best, losses)
     dump = [str(tool), "tsdb", "dump", f"--match={KEPT}", f"--min-time={began * 1000 - 15_000:.0f}", str(data)]
     metrics_recording.save(run(dump, timeout=600).splitlines(), facts, out)
     print(f"{(out / metrics_recording.SAMPLES).stat().st_size >> 10} KiB: {out}")

@@ -16,6 +16,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "data" / "metrics"
 SAMPLES, FACTS = "samples.txt.xz", "run.json"
 END = "# EOF\n"
+APART = 9_000
 # a line of `promtool tsdb dump`: labels, value, and time in milliseconds
 DUMPED = re.compile(r'\{__name__="(?P<name>\w+)"(?:, )?(?P<labels>.*)\} (?P<value>\S+) (?P<time>\d+)')
 LABEL = re.compile(r'\w+="(?:[^"\\]|\\.)*"')
@@ -29,6 +30,7 @@ class Run:
     - `disturbed`: the search had ended; from now on pods are refused and work is lost
     - `ended`: the last sample
     - `succeeded`, `suspensions`, `best_value`: from the status of the job, read from the API server
+    - `losses`: how often trials lost work, from their statuses
     """
 
     began: float
@@ -38,12 +40,14 @@ class Run:
     succeeded: int
     suspensions: int
     best_value: float
+    losses: int
 
 
 def openmetrics(dump: Iterable[str]) -> Iterator[str]:
     """Yield the lines of an OpenMetrics file for the output of `promtool tsdb dump`. Raises ValueError.
 
-    Markers of the end of a series, which Prometheus stores as NaN, are left out.
+    Markers of the end of a series, which Prometheus stores as NaN, are left out, and so are samples of a series that are
+    less than `APART` milliseconds after the one before: Prometheus scrapes more often, but the file must be small.
     """
     samples = []
     for line in dump:
@@ -53,7 +57,11 @@ def openmetrics(dump: Iterable[str]) -> Iterator[str]:
         if found["value"] != "NaN":
             labels = ",".join(LABEL.findall(found["labels"]))  # without spaces, which OpenMetrics does not allow
             samples.append((f"{found['name']}{{{labels}}}", int(found["time"]), found["value"]))
+    before: tuple[str, int] | None = None
     for series, milliseconds, value in sorted(samples):
+        if before is not None and before[0] == series and milliseconds - before[1] < APART:
+            continue
+        before = series, milliseconds
         yield f"{series} {value} {milliseconds / 1000:.3f}\n"
     yield END
 
@@ -62,7 +70,7 @@ def save(dump: Iterable[str], run: Run, folder: Path = FOLDER) -> None:
     """Write a recording."""
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(openmetrics(dump))
-    (folder / SAMPLES).write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    (folder / SAMPLES).write_bytes(lzma.compress(text.encode(), preset=1))
     (folder / FACTS).write_text(json.dumps(asdict(run), indent=1) + "\n")
 
 

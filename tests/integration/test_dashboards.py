@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,11 @@ def with_variables(expression: str) -> str:
     return expression
 
 
+def named(legend: str, labels: Mapping[str, str]) -> str:
+    """Return the name of a curve as Grafana shows it."""
+    return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], legend)
+
+
 def over_the_run(server: Server, expression: str) -> Series:
     return server.query(with_variables(expression), RUN.began, RUN.ended, STEP)
 
@@ -95,7 +100,7 @@ def test_a_query_has_numbers_and_its_legend_tells_its_curves_apart(recorded: Ser
     assert len(series) <= DISTINGUISHABLE, f"{panel.place}: {len(series)} curves"
     for label in re.findall(r"{{(\w+)}}", panel.legend):
         assert all(label in one["metric"] for one in series), f"{panel.place}: no label {label}"
-    shown = [re.sub(r"{{(\w+)}}", lambda match, one=one: one["metric"][match[1]], panel.legend) for one in series]
+    shown = [named(panel.legend, one["metric"]) for one in series]
     assert len(shown) == len(set(shown)), f"{panel.place}: equal legends {shown}"
 
 
@@ -135,7 +140,7 @@ def test_the_metrics_agree_with_the_api_server(recorded: Server) -> None:
     assert max(values("count(podium_agent_gpu_healthy == 1)")) == RUN.nodes, "each node has one GPU"
     assert max(values("sum(podium_operator_leader)")) == 1
     assert max(values('podium_refused_pods{namespace="small", cause="quota"}')) >= 1
-    assert max(values('podium_lost_work_total{namespace="default"}')) == 1
+    assert (max(values('podium_lost_work_total{namespace="default"}')) > 0) == (RUN.losses > 0)
     ratio = values("podium_agent_gpu_utilization_ratio")
     assert 0 <= min(ratio) < max(ratio) <= 1
 
