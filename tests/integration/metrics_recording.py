@@ -46,7 +46,7 @@ class Run:
 def openmetrics(dump: Iterable[str]) -> Iterator[str]:
     """Yield the lines of an OpenMetrics file for the output of `promtool tsdb dump`. Raises ValueError.
 
-    Markers of the end of a series, which Prometheus stores as NaN, are left out, and so are samples of a series that are
+    Markers of the end of a series, which Prometheus stores as NaN, are left out. So are samples of a series that are
     less than `APART` milliseconds after the one before: Prometheus scrapes more often, but the file must be small.
     """
     samples = []
