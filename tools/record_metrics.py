@@ -64,7 +64,7 @@ Json = dict[str, Any]
 
 
 class UnsuitableRunError(RuntimeError):
-    """The run was disturbed from outside, so it is no example of a healthy one."""
+    """The run was disturbed from outside, so it does not show a healthy search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Recorder:
         self.wait(expression, lambda: self.ask(expression))
 
     def find_targets(self) -> None:
-        """Write the containers' ports with the labels that Prometheus' discovery of Kubernetes pods gives them."""
+        """Write the ports of the containers with the labels that Prometheus' discovery gives them."""
         groups = []
         for pod in self.get("pods", "-n", demo.NAMESPACE)["items"]:
             for container in pod["spec"]["containers"]:

@@ -53,7 +53,7 @@ def openmetrics(dump: Iterable[str]) -> Iterator[str]:
     for line in dump:
         found = DUMPED.fullmatch(line.strip())
         if found is None:
-            raise ValueError(f"{line!r} is no line of `promtool tsdb dump`; compare its output with {DUMPED.pattern}")
+            raise ValueError(f"{line!r} is not from `promtool tsdb dump`; compare its output with {DUMPED.pattern}")
         if found["value"] != "NaN":
             labels = ",".join(LABEL.findall(found["labels"]))  # without spaces, which OpenMetrics does not allow
             samples.append((f"{found['name']}{{{labels}}}", int(found["time"]), found["value"]))

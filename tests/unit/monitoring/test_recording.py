@@ -34,7 +34,7 @@ def test_samples_are_sorted_by_series_and_time_and_ends_of_series_are_left_out()
 
 @pytest.mark.parametrize("line", ["", "up 1 2", '{__name__="up"} 1', '{job="podium"} 1 1795807200123'])
 def test_another_line_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="is no line of `promtool tsdb dump`"):
+    with pytest.raises(ValueError, match="is not from `promtool tsdb dump`"):
         list(openmetrics([line]))
 
 
