@@ -105,7 +105,7 @@ class JobHead:
 
 @dataclass(frozen=True, slots=True)
 class ReportMetric:
-    """The metric of the learning curves and of the best values, with its direction, its target and its steps."""
+    """The metric of the curves and of the best values, with its direction, target and steps."""
 
     name: str
     maximize: bool

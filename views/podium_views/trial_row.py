@@ -55,7 +55,7 @@ class TrialRow:
     curve: tuple[tuple[float, float], ...]  # step, value: finite ones only
     last: LastReport
     cost: TrialCost
-    parent: RowParent | None  # None: it is no child of another trial
+    parent: RowParent | None  # None: it is not a child
 
 
 def trial_row(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialRow:

@@ -26,6 +26,7 @@ from podium_core.domain.snapshot import (
     Scalar,
     Snapshot,
     TrialKey,
+    TrialOrigin,
     TrialView,
 )
 
@@ -132,9 +133,12 @@ class TrialFields(TypedDict, total=False):
     values: Sequence[float]
     curve: tuple[Point, ...]
     gpu_seconds: float
-    finished_at: float | None
+    switch_seconds: float | None
+    created: float
     parameters: Mapping[str, Scalar]
     lineage: Lineage | None
+    finished_at: float | None
+    objective_values: tuple[float, ...]
     pod: str | None
     node: str | None
     gpus: Sequence[str]
@@ -158,6 +162,9 @@ class TrialFields(TypedDict, total=False):
 
 
 _TRIAL_PATHS = {
+    **_in_group("origin", "created", "parameters", "lineage"),
+    **_in_group("usage", "gpu_seconds", "switch_seconds"),
+    **_in_group("result", "finished_at", "objective_values"),
     **_in_group("pod", "node", "gpus", "terminating", "termination_overdue", "stuck", "waits_for_capacity"),
     **_in_group("pod", pod_since="since"),
     **_in_group("attempts", "failures", "retry_at", "checkpoint_step", attempt="number"),
@@ -171,7 +178,7 @@ def make_trial(number: int = 0, *, job: str = "job", **fields: Unpack[TrialField
     name = f"{job}-{number}"
     if fields.get("gpus"):
         fields.setdefault("pod", f"{name}-{fields.get('attempt', 0)}")
-    trial = TrialView(trial_key(name), job_key(job), number, created=float(number), phase=TrialPhase.PENDING)
+    trial = TrialView(trial_key(name), job_key(job), number, TrialOrigin(float(number)), TrialPhase.PENDING)
     return change_trial(trial, **fields)
 
 

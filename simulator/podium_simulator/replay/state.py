@@ -21,6 +21,8 @@ from podium_core.domain.snapshot import (
     Point,
     Snapshot,
     TrialKey,
+    TrialOrigin,
+    TrialUsage,
     TrialView,
 )
 from podium_core.policies.base import Policy
@@ -94,13 +96,11 @@ class SimTrial:
             old.key,
             old.job,
             old.number,
-            0.0,
+            old.origin,
             phase,
             points,
-            gpu_seconds=self.trained,
-            switch_seconds=self.switch,
-            parameters=old.parameters,
-            pod=old.pod,
+            TrialUsage(self.trained, self.switch),
+            old.pod,
         )
 
     def reset(self) -> None:
@@ -176,9 +176,8 @@ def _view(number: int, sample: Sample) -> TrialView:
         TrialKey(JOB.namespace, name, name),
         JOB,
         number,
-        0.0,
+        TrialOrigin(0.0, tuple(sample.trials[number].hparams.items())),
         TrialPhase.GATED,
-        parameters=tuple(sample.trials[number].hparams.items()),
         pod=PodView(f"{name}-0"),
     )
 

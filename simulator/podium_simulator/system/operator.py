@@ -25,7 +25,7 @@ from podium_core.domain.actions import (
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialOrigin, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -202,8 +202,8 @@ class Operator:
         namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
         key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
         curve = job.spec.curves[number % len(job.spec.curves)]
-        tries = tuple(curve.hparams.items())
-        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING, parameters=tries)
+        origin = TrialOrigin(self._queue.now, tuple(curve.hparams.items()))
+        view = TrialView(key, job.view.key, number, origin, TrialPhase.PENDING)
         trial = self.trials[key] = Trial(key, job, number, view, Training(curve, steps_of(curve)))
         insort(self._by_key, trial, key=attrgetter("key"))
         return trial

@@ -17,6 +17,8 @@ from podium_core.domain.snapshot import (
     PodView,
     Relocation,
     TrialKey,
+    TrialResult,
+    TrialUsage,
     TrialView,
 )
 from podium_core.policies.base import Policy
@@ -24,7 +26,7 @@ from podium_simulator.system.scenario import NodeSpec, SimJob
 from podium_simulator.system.stages import OCCUPIES, PodStage
 from podium_simulator.system.trial_state import GpuTime, SimAttempts, SimMigration, Switches, Training, WrittenStatus
 
-_NO_INTENT, _SUSPENDED, _NOT_MIGRATED = Intent(), Intent(suspend=True), Relocation()
+_NO_INTENT, _SUSPENDED, _NOT_MIGRATED, _NO_RESULT = Intent(), Intent(suspend=True), Relocation(), TrialResult()
 
 
 @dataclass(slots=True, eq=False)
@@ -183,9 +185,8 @@ class Trial:
         return WrittenStatus(
             now,
             known if len(known) == len(points) else tuple(points),
-            self.gpu_time.charged(now, len(self.pod.gpus)),
+            TrialUsage(self.gpu_time.charged(now, len(self.pod.gpus)), self.switches.mean_seconds),
             self.switches.totals,
-            self.switches.mean_seconds,
         )
 
     def publish(self, phase: TrialPhase) -> None:
@@ -198,17 +199,15 @@ class Trial:
             key=old.key,
             job=old.job,
             number=old.number,
-            created=old.created,
+            origin=old.origin,
             phase=phase,
             curve=status.curve,
-            gpu_seconds=status.gpu_seconds,
-            switch_seconds=status.switch_seconds,
-            parameters=old.parameters,
+            usage=status.usage,
             pod=pod,
             attempts=Attempts(attempts.number, attempts.failures, attempts.retry_at, self.training.checkpoint_step),
             intent=_SUSPENDED if on_its_way else _NO_INTENT,
             relocation=relocation,
-            finished_at=self.ended,
+            result=_NO_RESULT if self.ended is None else TrialResult(self.ended),
         )
 
     def _relocation(self, migration: SimMigration) -> Relocation:

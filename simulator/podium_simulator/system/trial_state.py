@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import retry_delay
-from podium_core.domain.snapshot import Point
+from podium_core.domain.snapshot import Point, TrialUsage
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_simulator.traces.trace import RecordedTrial
 
@@ -23,15 +23,14 @@ RECENT_SWITCHES = 32  # as many as the agent keeps in the trial's status
 class WrittenStatus:
     """A trial's record in the API, as its agent wrote it at `at`.
 
-    `totals`: what all its suspensions took. `switch_seconds`: mean of the newest suspensions and resumptions; None:
-    unknown.
+    `totals`: what all its suspensions took. The switch seconds of `usage` are the mean of the newest suspensions and
+    resumptions.
     """
 
     at: float = -math.inf
     curve: tuple[Point, ...] = ()
-    gpu_seconds: float = 0.0
+    usage: TrialUsage = field(default_factory=TrialUsage)
     totals: SwitchTotals = field(default_factory=SwitchTotals)
-    switch_seconds: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -103,9 +102,10 @@ class Training:
         return point
 
     def discard_unsaved(self, written: int, *, saves_evaluations: bool) -> None:
-        """Discard the training since the last checkpoint. The `written` first values remain, as in the trial's status.
+        """Discard the training since the last checkpoint.
 
-        `saves_evaluations`: the trial checkpoints at each evaluation.
+        The `written` first values remain, as in the trial's status. `saves_evaluations`: the trial checkpoints at each
+        evaluation.
         """
         kept_seconds = self.checkpoint_seconds or 0.0
         if saves_evaluations and self.evaluations:
@@ -131,7 +131,7 @@ class GpuTime:
     first_held: float | None = None
 
     def charged(self, now: float, gpus: int) -> float:
-        """Return the GPU-seconds until now of a trial on so many GPUs."""
+        """Return the GPU-seconds until now of a trial that holds this number of GPUs."""
         held = 0.0 if self.held_since is None else (now - self.held_since) * gpus
         return self.seconds + held
 
