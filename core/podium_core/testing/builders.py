@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from podium_core.domain.migration import MigrationPhase
+from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
@@ -31,7 +32,7 @@ from podium_core.domain.snapshot import (
 )
 
 NAMESPACE = "lab"
-View = TypeVar("View", JobView, TrialView, GpuView)
+View = TypeVar("View", JobView, TrialView, GpuView, PodFacts)
 
 
 def job_key(name: str = "job") -> JobKey:
@@ -243,6 +244,44 @@ def change_gpu(gpu: GpuView, **fields: Unpack[GpuFields]) -> GpuView:
     changes: dict[str, Any] = {**fields}
     changes |= {name: tuple(changes[name]) for name in ("trials", "run_queue") if name in fields}
     return _changed(gpu, changes, _GPU_PATHS)
+
+
+class PodFields(TypedDict, total=False):
+    """Fields of the facts about a pod and of their groups."""
+
+    phase: str
+    reason: str
+    message: str
+    deleting: bool
+    node: str | None
+    gate: Gate
+    exit_code: int | None
+    exit_reason: str
+    exit_message: str
+    failed_init: str
+    waiting_reason: str
+    unschedulable: str
+    waits_for_memory: str
+    whole_gpus: bool
+    disruption: str
+    requeue: str
+    migrated: bool
+
+
+_POD_PATHS = {
+    **_in_group("end", "failed_init", exit_code="code", exit_reason="reason", exit_message="message"),
+    **_in_group("wait", waiting_reason="container", unschedulable="node", waits_for_memory="gpu_memory"),
+}
+
+
+def make_pod_facts(phase: str = "Pending", /, **fields: Unpack[PodFields]) -> PodFacts:
+    """Return the facts about a pod."""
+    return change_pod_facts(PodFacts(phase), **fields)
+
+
+def change_pod_facts(facts: PodFacts, **fields: Unpack[PodFields]) -> PodFacts:
+    """Return the facts with these fields changed."""
+    return _changed(facts, fields, _POD_PATHS)
 
 
 class SnapshotFields(TypedDict, total=False):
