@@ -30,9 +30,10 @@ from podium_core.domain.snapshot import (
     TrialOrigin,
     TrialView,
 )
+from podium_core.placement.views import GpuReading
 
 NAMESPACE = "lab"
-View = TypeVar("View", JobView, TrialView, GpuView, PodFacts)
+View = TypeVar("View", JobView, TrialView, GpuView, PodFacts, GpuReading)
 
 
 def job_key(name: str = "job") -> JobKey:
@@ -282,6 +283,44 @@ def make_pod_facts(phase: str = "Pending", /, **fields: Unpack[PodFields]) -> Po
 def change_pod_facts(facts: PodFacts, **fields: Unpack[PodFields]) -> PodFacts:
     """Return the facts with these fields changed."""
     return _changed(facts, fields, _POD_PATHS)
+
+
+class ReadingFields(TypedDict, total=False):
+    """Fields of the reading of a GPU and of its groups."""
+
+    uuid: str
+    product: str
+    memory_total: int
+    memory_reserved: int
+    memory_movable: int
+    memory_used: int
+    sm_utilization: float
+    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    health_reason: str
+    slots: int
+    trials: int
+    ranks: tuple[int | None, ...]
+    pods: tuple[str, ...]
+    throttled: bool
+    temperature: float | None
+    ecc_uncorrected: int
+    xid: int | None
+
+
+_READING_PATHS = {
+    **_in_group("memory", memory_reserved="reserved", memory_movable="movable", memory_used="used"),
+    **_in_group("condition", "throttled", "temperature", "ecc_uncorrected", "xid"),
+}
+
+
+def make_reading(uuid: str = "", /, **fields: Unpack[ReadingFields]) -> GpuReading:
+    """Return the reading of a healthy GPU with four slots."""
+    return change_reading(GpuReading(uuid, health="Healthy", slots=4), **fields)
+
+
+def change_reading(gpu: GpuReading, **fields: Unpack[ReadingFields]) -> GpuReading:
+    """Return the reading with these fields changed."""
+    return _changed(gpu, fields, _READING_PATHS)
 
 
 class SnapshotFields(TypedDict, total=False):
