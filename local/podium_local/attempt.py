@@ -17,7 +17,7 @@ from types import MappingProxyType
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, REQUEST, parse_completion_marker
 from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialSuspension, Work
 from podium_core.attempts.lost_work import CompletionMarker
-from podium_core.domain.observe import PodFacts
+from podium_core.domain.observe import ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.log_follower import LogFollower, last_lines
@@ -160,8 +160,7 @@ class Attempt:
             deleting=self.ending is not None,
             node=node,
             gate="Running" if self.process is None and self.exit_code is None else "Done",
-            exit_code=self.exit_code,
-            exit_message=self.last_output() if self.exit_code else "",
+            end=ContainerEnd(self.exit_code, message=self.last_output() if self.exit_code else ""),
             requeue=self.ending.reason if self.ending is not None else "",
         )
 

@@ -90,7 +90,7 @@ def end_paused(
             continue
         placed = [s for s in waiting if _has_good_gpu(s, gpus)]
         left_at = max(
-            (trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None),
+            (trial.result.finished_at for trial in closing.trials_by_job[key] if trial.result.finished_at is not None),
             default=-math.inf,
         )
         if placed and any(_waits_for_capacity(s.trial) for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
