@@ -22,7 +22,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_partition.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
 .PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
+	cluster-down images kind generate golden record-metrics bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist sbom lock clean clean-cache
 
@@ -123,6 +123,9 @@ generate: setup ## write CRDs and reference pages from the models, and the chart
 
 notebook: setup ## run examples/notebook.ipynb in a Jupyter kernel and store its outputs in it (a minute)
 	@$(BIN)/python tools/notebook.py
+
+record-metrics: setup ## record the metrics of a real run in tests/integration/data/metrics (root; ten minutes)
+	@PYTHONPATH=tools:$$PYTHONPATH $(BIN)/python tools/record_metrics.py
 
 golden: setup ## accept the current output as the golden files
 	@$(PYTEST) tests/golden --update-golden

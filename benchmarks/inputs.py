@@ -74,7 +74,10 @@ def require(path: Path, option: str) -> Path:
 
 
 def require_file(path: Path, option: str) -> Path:
-    """Return `path`; end the program where it is missing or a folder. `option`: which option names another file."""
+    """Return `path`; end the program where it is missing or a folder.
+
+    `option`: which option names another file.
+    """
     if require(path, option).is_dir():
         raise SystemExit(f"{path}: a folder; name a file with {option}")
     return path

@@ -26,6 +26,19 @@ PEOPLE = (
     "administrators",
     "**",
 )
+COMPARATIVES = (
+    "better",
+    "worse",
+    "larger",
+    "smaller",
+    "longer",
+    "more",
+    "less",
+    "later",
+    "earlier",
+    "higher",
+    "lower",
+)
 MARKERS = (
     "".join(f"(?<!{word} )" for word in map(re.escape, PEOPLE)) + r"\bwho\b",
     r"\bwhom\b",
@@ -38,7 +51,7 @@ MARKERS = (
     r"\bof late\b(?=[.,;:)])",
     r"\bin vain\b",
     r"\bto and fro\b",
-    r"(?<!there )\bis no (?!(?:better|worse|larger|smaller|longer|more|less|later|earlier|higher|lower)\b)[a-z]",
+    rf"(?<!there )\b(?:is|are|was|were) no (?!(?:{'|'.join(COMPARATIVES)})\b)[a-z]",
     r"\bgo(?:es)? on\b",
     r"\btold\b",
     r"\bours\b",
@@ -52,6 +65,8 @@ MARKERS = (
     r"\bkin\b",
 )
 MARKER = re.compile("|".join(MARKERS), re.IGNORECASE)
+# a summary whose first noun is a pronoun: "Return its pod.", "Return whether it runs."
+PRONOUN = re.compile(r"^[A-Z][a-z]+ (?:(?:whether|when|what|until|that|if) )?(?:its|it|they|their|them)\b")
 # a summary of a function is an imperative: none of these starts one, nor does a verb in the third person
 NOT_IMPERATIVE = frozenset(
     [
@@ -129,7 +144,10 @@ def marker_words(path: Path) -> Iterator[Finding]:
 
 
 def summaries(path: Path) -> Iterator[Finding]:
-    """Yield each public docstring whose first line is too long, unfinished or (of a function) not imperative."""
+    """Yield each public docstring whose first line breaks a rule.
+
+    It is too long or unfinished, begins with a pronoun as its object, or (of a function) is not imperative.
+    """
     for node in _public(ast.parse(path.read_text(encoding="utf-8"))):
         text = ast.get_docstring(node)
         if text is None:
@@ -138,6 +156,7 @@ def summaries(path: Path) -> Iterator[Finding]:
         if (
             len(first) > LONGEST_SUMMARY
             or not first.endswith(".")
+            or (not isinstance(node, ast.ClassDef) and PRONOUN.match(first))
             or (not isinstance(node, ast.ClassDef) and not _is_property(node) and not is_imperative(first))
         ):
             yield Finding(node.lineno, f"{node.name}: {first}")

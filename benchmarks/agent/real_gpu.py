@@ -37,7 +37,7 @@ class Trial:
         return [line for line in self.output.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def wait_for(self, count: int, seconds: float = 120.0) -> None:
-        """Wait until it has printed `count` lines."""
+        """Wait until the trial has printed `count` lines."""
         deadline = time.monotonic() + seconds
         while len(self.lines()) < count:
             assert self.process.poll() in (None, 0), f"the trial ended: {self.process.returncode}"

@@ -21,10 +21,10 @@ from benchmarks.command_line import Parser
 from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobView, Point, Snapshot, TrialView
+from podium_core.domain.snapshot import JobView, Point, Scalar, Snapshot, TrialView
 from podium_core.policies.base import Policy
 from podium_core.policies.registry import NAMES, create
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 TRIALS, RUNNING, TICKS = 1000, 8, 60
 BAR = 1000  # microseconds
@@ -142,12 +142,12 @@ def _trial(number: int, search: Search, random: np.random.Generator) -> TrialVie
     trial = make_trial(number, values=values, phase=phase, gpus=["gpu-0"], gpu_seconds=float(reported))
     if not search.long:
         return trial
-    parameters = (
-        ("batch", int(2 ** random.integers(4, 9))),
-        ("decay", float(random.uniform(0.0, 0.1))),
-        ("rate", float(10 ** random.uniform(-5.0, -1.0))),
-    )
-    return replace(trial, curve=thin(trial.curve, GRID), parameters=parameters)
+    parameters: dict[str, Scalar] = {
+        "batch": int(2 ** random.integers(4, 9)),
+        "decay": float(random.uniform(0.0, 0.1)),
+        "rate": float(10 ** random.uniform(-5.0, -1.0)),
+    }
+    return change_trial(trial, curve=thin(trial.curve, GRID), parameters=parameters)
 
 
 def _with_new_value(trial: TrialView, search: Search, random: np.random.Generator, now: float) -> TrialView:
@@ -155,7 +155,7 @@ def _with_new_value(trial: TrialView, search: Search, random: np.random.Generato
     curve = (*trial.curve, Point(last.step + 1.0, last.value + float(random.normal(0.005, 0.01)), now))
     if search.long:  # a status that is read again has points of its own
         curve = tuple(map(replace, thin(curve, GRID)))
-    return replace(trial, curve=curve, gpu_seconds=trial.gpu_seconds + 1.0)
+    return change_trial(trial, curve=curve, gpu_seconds=trial.usage.gpu_seconds + 1.0)
 
 
 def main() -> int:

@@ -50,7 +50,7 @@ def mean(runs: list[Replay], level: float) -> float:
 
 
 def spread(runs: list[Replay], level: float) -> float:
-    """Return its standard deviation over the seeds."""
+    """Return the standard deviation over the seeds of the percent allocated."""
     return statistics.stdev(run.at(level) for run in runs) if len(runs) > 1 else 0.0
 
 

@@ -101,7 +101,7 @@ def _check(fields: Mapping[str, str], columns: Sequence[str], line: int) -> None
 
 
 def _node(row: dict[str, str]) -> NodeView:
-    gpu = GpuReading("", row.get("model") or "", memory_total=WHOLE, health="Healthy", slots=SLOTS)
+    gpu = GpuReading("", row.get("model") or "", WHOLE, health="Healthy", slots=SLOTS)
     return NodeView(row["sn"], (gpu,) * int(row["gpu"]), NOW, cpu_free=int(row["cpu_milli"]))
 
 
@@ -190,5 +190,5 @@ def _chosen(policy: PlacementPolicy, need: PodNeed, node: NodeView, chance: np.r
     """
     if policy.name != "random":
         return chosen_gpus(node.gpus, need)
-    fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]
+    fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory.reserved + (need.memory or 0) <= WHOLE]
     return [int(i) for i in chance.permutation(fit)[: need.gpus]]

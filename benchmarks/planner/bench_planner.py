@@ -30,7 +30,7 @@ from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.testing.builders import change_gpu, make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_gpu, change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
 POLICIES = "envelope,hermes,fifo"
@@ -91,7 +91,7 @@ def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> Tr
 def _with_objectives(trial: TrialView, random: np.random.Generator) -> TrialView:
     """Return the trial with its value, a size and a cost as three objectives."""
     value = trial.curve[-1].value if trial.curve else float("nan")
-    return replace(trial, objective_values=(value, float(random.uniform(1.0, 9.0)), trial.gpu_seconds))
+    return change_trial(trial, objective_values=(value, float(random.uniform(1.0, 9.0)), trial.usage.gpu_seconds))
 
 
 def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
@@ -122,9 +122,9 @@ def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -
     if last.step >= STEPS - 1:
         return trial
     point = Point(last.step + 1.0, last.value + float(random.normal(0.005, 0.01)), now)
-    seconds = trial.gpu_seconds + 1.0
-    values = (point.value, *trial.objective_values[1:-1], seconds) if trial.objective_values else ()
-    return replace(trial, curve=(*trial.curve, point), gpu_seconds=seconds, objective_values=values)
+    seconds, before = trial.usage.gpu_seconds + 1.0, trial.result.objective_values
+    values = (point.value, *before[1:-1], seconds) if before else ()
+    return change_trial(trial, curve=(*trial.curve, point), gpu_seconds=seconds, objective_values=values)
 
 
 def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:

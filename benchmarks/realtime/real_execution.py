@@ -43,7 +43,7 @@ class OtherPrograms:
         self._begun, self._busy, self._own = perf_counter(), _busy(), sum(os.times()[:4])
 
     def share(self) -> float:
-        """Return their share of the cores' time since the beginning, 0 to 1."""
+        """Return the other programs' share of the cores' time since the beginning, 0 to 1."""
         span = (perf_counter() - self._begun) * (os.cpu_count() or 1)
         return max(0.0, _busy() - self._busy - sum(os.times()[:4]) + self._own) / span
 

@@ -29,6 +29,8 @@ from podium_core.domain.snapshot import (
     Scalar,
     Snapshot,
     TrialKey,
+    TrialOrigin,
+    TrialUsage,
     TrialView,
 )
 from podium_core.planning.planner import plan
@@ -122,13 +124,13 @@ class LocalRunner:
             key=trial.key,
             job=self._view.key,
             number=trial.number,
-            created=trial.created,
+            origin=TrialOrigin(trial.created, tuple(trial.parameters.items())),
             phase=trial.phase,
             curve=tuple(trial.points),
             pod=None if trial.core is None else PodView(trial.key.name, NODE, (trial.core,)),
-            gpu_seconds=trial.held + running,
-            switch_seconds=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
-            parameters=tuple(trial.parameters.items()),
+            usage=TrialUsage(
+                trial.held + running, fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None
+            ),
         )
 
     def _core(self, core: str) -> GpuView:

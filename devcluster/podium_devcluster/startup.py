@@ -17,7 +17,7 @@ from podium_devcluster.progress import Progress
 from podium_devcluster.runtime import audit, controlplane, forward, loading, network, pki
 from podium_devcluster.runtime.apiserver import ApiClient
 from podium_devcluster.runtime.cgroups import ClusterCgroups
-from podium_devcluster.runtime.node import Node
+from podium_devcluster.runtime.node import READY_SECONDS, Node
 from podium_devcluster.runtime.node_config import API_SERVER
 from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.spec import ClusterSpec
@@ -48,7 +48,7 @@ class Startup:
     progress: Progress
 
     def run(self, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
-        """Start everything and wait until it is ready.
+        """Start all parts and wait until they are ready.
 
         `lower` is the nodes' root, `archives` are their first images.
         """
@@ -67,19 +67,19 @@ class Startup:
                 wanted = self._start_api(wanted)
                 making = [pool.submit(self._make_node, node, wanted, lower, archives) for node in nodes]
                 api = ApiClient(wanted.port, self.paths.pki)
-                self._until(api.ready, 60, "kube-apiserver is not ready", ("etcd", "kube-apiserver", "forwarder"))
+                self._until(api.ready, "kube-apiserver is not ready", ("etcd", "kube-apiserver", "forwarder"))
             with self.progress.step("kube-controller-manager and kube-scheduler"):
                 self._plane("kube-controller-manager", controlplane.controller_manager(self.cache.bin, self.paths))
                 self._plane("kube-scheduler", controlplane.scheduler(self.cache.bin, self.paths))
                 account = "/api/v1/namespaces/default/serviceaccounts/default"
-                self._until(lambda: api.exists(account), 60, "no default service account", controlplane.COMPONENTS)
+                self._until(lambda: api.exists(account), "no default service account", controlplane.COMPONENTS)
             if nodes:
                 with self.progress.step(f"nodes: {', '.join(node.name for node in nodes)}"):
                     for made in making:
                         made.result()
                     names = {node.name for node in nodes}
                     kubelets = [node.component("kubelet") for node in nodes]
-                    self._until(lambda: names <= api.ready_nodes(), 90, "not all nodes are Ready", kubelets)
+                    self._until(lambda: names <= api.ready_nodes(), "not all nodes are Ready", kubelets)
         spec.save(self.paths.spec, wanted.with_phase(spec.RUNNING))
 
     def _start_api(self, wanted: ClusterSpec) -> ClusterSpec:
@@ -118,14 +118,14 @@ class Startup:
         loading.load(node, archives)
         node.start_kubelet()
 
-    def _until(self, ready: Callable[[], bool], seconds: float, problem: str, watched: Sequence[str]) -> None:
-        deadline = time.monotonic() + seconds
+    def _until(self, ready: Callable[[], bool], problem: str, watched: Sequence[str]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
         while not ready():
             for component in watched:
                 if not self.processes.alive(component):
                     raise ClusterError(f"{component} ended; the end of its log:\n{self.processes.tail(component)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{problem} after {seconds:g} s; logs: {self.paths.log}")
+                raise ClusterError(f"{problem} after {READY_SECONDS:g} s; logs: {self.paths.log}")
             time.sleep(0.05)
 
 

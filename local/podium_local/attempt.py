@@ -17,7 +17,7 @@ from types import MappingProxyType
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, REQUEST, parse_completion_marker
 from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialSuspension, Work
 from podium_core.attempts.lost_work import CompletionMarker
-from podium_core.domain.observe import PodFacts
+from podium_core.domain.observe import ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.log_follower import LogFollower, last_lines
@@ -76,7 +76,7 @@ class Attempt:
 
     @property
     def runs(self) -> bool:
-        """Return whether its process exists and has not ended."""
+        """Return whether the attempt's process exists and has not ended."""
         return self.process is not None and self.exit_code is None
 
     @property
@@ -86,7 +86,7 @@ class Attempt:
 
     @property
     def occupies(self) -> bool:
-        """Return whether it holds its devices now."""
+        """Return whether the attempt holds its devices now."""
         return self.state is SlotState.RUNNING and self.exit_code is None
 
     def start(self, launch: Launch, guardian: Guardian, now: float) -> None:
@@ -141,7 +141,7 @@ class Attempt:
             process.terminate()
 
     def observe_exit(self, now: float) -> bool:
-        """Return whether its process has ended since the last call."""
+        """Return whether the attempt's process has ended since the last call."""
         if self.process is None or self.exit_code is not None:
             return False
         code = self.process.exit_code()
@@ -160,8 +160,7 @@ class Attempt:
             deleting=self.ending is not None,
             node=node,
             gate="Running" if self.process is None and self.exit_code is None else "Done",
-            exit_code=self.exit_code,
-            exit_message=self.last_output() if self.exit_code else "",
+            end=ContainerEnd(self.exit_code, message=self.last_output() if self.exit_code else ""),
             requeue=self.ending.reason if self.ending is not None else "",
         )
 

@@ -63,7 +63,7 @@ class Guardian:
 
     @property
     def pid(self) -> int:
-        """Return its pid."""
+        """Return the pid of the process."""
         return self._process.pid
 
     def add(self, pid: int) -> None:
@@ -137,7 +137,7 @@ class TrialProcess:
         if not _has_ended(self.pid):
             return None
         process_tree.kill(self.pid)
-        if self._mark:  # workers in sessions of their own are no descendants after their parent's end
+        if self._mark:  # workers in sessions of their own are not descendants after their parent's end
             process_tree.kill_with_variable(process_tree.ATTEMPT_VARIABLE, self._mark)
         code = self._process.wait()
         self._guardian.forget(self.pid)

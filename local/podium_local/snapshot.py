@@ -18,6 +18,9 @@ from podium_core.domain.snapshot import (
     RunQueueView,
     Snapshot,
     TrialKey,
+    TrialOrigin,
+    TrialResult,
+    TrialUsage,
     TrialView,
 )
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs
@@ -110,12 +113,12 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
         key=trial.key,
         job=trial.job,
         number=trial.number,
-        created=trial.metadata.created,
+        origin=TrialOrigin(
+            trial.metadata.created, tuple(trial.spec.parameters.items()), lineage_from(trial.spec.parent)
+        ),
         phase=trial.phase,
         curve=trial.curve.points,
-        gpu_seconds=trial.ledger.gpu_seconds(now),
-        switch_seconds=trial.switch_seconds,
-        parameters=tuple(trial.spec.parameters.items()),
+        usage=TrialUsage(trial.ledger.gpu_seconds(now), trial.switch_seconds),
         pod=pod,
         attempts=Attempts(
             trial.number_of_attempt,
@@ -124,9 +127,7 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
             checkpoint_step=None if checkpoint is None else checkpoint.step,
         ),
         intent=Intent(trial.spec.suspend, trial.spec.pinned, trial.spec.stopped),
-        lineage=lineage_from(trial.spec.parent),
-        finished_at=trial.finished_at,
-        objective_values=trial.objective_values(now),
+        result=TrialResult(trial.finished_at, trial.objective_values(now)),
     )
 
 

@@ -31,7 +31,7 @@ class Site:
     """Where a job runs.
 
     `beside`: folder of the job file. `here`: the current folder. `command`: replaces the container's command. `paths`:
-    path in the image to path on this machine. `kept`: paths that get another meaning for each trial (checkpoint.path).
+    path in the image to path on this machine. `kept`: paths that differ from trial to trial (checkpoint.path).
     """
 
     beside: Path

@@ -92,12 +92,12 @@ class Trial:
 
     @property
     def number(self) -> int:
-        """Return its number in the job."""
+        """Return the trial's number in the job."""
         return self.spec.number
 
     @property
     def best(self) -> Point | None:
-        """Return its best point."""
+        """Return the trial's best point."""
         return best_point(self.curve.points, self._reading.grid.maximize)
 
     @property
@@ -205,7 +205,7 @@ class Trial:
         )
 
     def facts(self, retries: int, max_steps: float | None) -> TrialFacts:
-        """Return the facts from which its phase is derived."""
+        """Return the facts from which the trial's phase is derived."""
         attempt = self.attempt
         present = None if attempt is None else attempt.facts(self._node)
         state = attempt.state.value if attempt is not None and attempt.exit_code is None else None
@@ -221,7 +221,7 @@ class Trial:
         )
 
     def set_phase(self, phase: TrialPhase, reason: str, message: str, now: float) -> None:
-        """Set its phase with the reason."""
+        """Set the trial's phase with the reason."""
         if (self.phase, self.reason, self.message) == (phase, reason, message):
             return
         self.touch(urgent=self.phase is not phase and (phase in FINAL or phase not in LIVE))
@@ -235,7 +235,7 @@ class Trial:
         self.set_phase(TrialPhase.REQUEUED, reason, message, now)
 
     def set_rank(self, ranking: TrialRank) -> None:
-        """Set its rank with the reason, as the plan gives them."""
+        """Set the trial's rank with the reason, as the plan gives them."""
         if (self.rank, self.reason, self.message) != (ranking.rank or None, ranking.reason, ranking.message):
             self.rank, self.reason, self.message = ranking.rank or None, ranking.reason, ranking.message
             self.touch()

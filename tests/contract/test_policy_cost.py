@@ -18,7 +18,7 @@ from podium_core.curves.curve_table import empty_cache
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, TrialView
 from podium_core.policies.registry import create
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 FEW, MANY = 20, 1000  # trials
 STEPS = 32  # of a complete trial
@@ -64,7 +64,7 @@ def points_read(name: str, settings: Settings, count: int) -> Counter[int]:
     old = before[GROWN]
     step = old.curve[-1].step + 1.0
     curve = (*map(replace, old.curve), CountedPoint(step, 2.0, step, GROWN))
-    after = (*before[:GROWN], replace(old, curve=curve, gpu_seconds=step), *before[GROWN + 1 :])
+    after = (*before[:GROWN], change_trial(old, curve=curve, gpu_seconds=step), *before[GROWN + 1 :])
     with empty_cache():
         for trials in (before, after):
             CountedPoint.reads.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 
 from chart_rendering import CHART
+from prometheus_server import call, guide_config
 
 pytestmark = pytest.mark.integration
-GUIDE = CHART.parents[1] / "docs" / "how-to" / "monitor.md"
 RULES = CHART / "monitoring" / "alerts.yaml"
 TESTS = Path(__file__).parent / "data" / "alerts-test.yaml"
 # a change of a rule, and an alert whose tests notice it
@@ -33,11 +32,6 @@ MUTANTS = [
     ('cause="quota"', 'cause="other"'),
     ("for: 10m", "for: 30m"),
 ]
-
-
-def call(tool: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run promtool; the caller checks the exit status."""
-    return subprocess.run([str(tool), *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
 def unit_test(tool: Path, folder: Path, rules: str) -> tuple[int, str]:
@@ -75,9 +69,7 @@ def test_promtool_accepts_the_configuration_in_the_guide(
     prometheus_programs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """Debian's promtool lacks the discovery of Kubernetes' pods, so a fixed target stands in for that one line."""
-    text = GUIDE.read_text().partition("## With another Prometheus")[2]
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", text.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
-    config = yaml.safe_load(block)
+    config = guide_config()
     (job,) = config["scrape_configs"]
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["podium-system"]}}]
     job["static_configs"] = [{"targets": ["127.0.0.1:8080"]}]

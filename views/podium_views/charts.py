@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from podium_core.curves.non_finite import diverged
 from podium_views import formatting, svg
-from podium_views.model import AllocationBar, Axis, Improvement, JobReport, Lane, TrialRow, category
+from podium_views.model import AllocationBar, Axis, Improvement, JobReport, Lane, ReportMetric, category
 from podium_views.svg import element
+from podium_views.trial_row import TrialRow
 
 NONE = Markup("")
 WIDTH = 760.0
@@ -21,22 +22,22 @@ def curves(report: JobReport) -> Markup:
     drawn = [line for line in report.trials if line.curve]
     if not drawn:
         return NONE
-    height = 340.0
+    height, metric = 340.0, report.metric
     steps = [step for line in drawn for step, _ in line.curve]
-    low, high = svg.value_range([value for line in drawn for _, value in line.curve], _target(report))
+    low, high = svg.value_range([value for line in drawn for _, value in line.curve], _target(metric))
     x = svg.Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
-    parts = [*grid_y(y, report.metric), *grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
+    parts = [*grid_y(y, metric.name), *grid_x(x, x.ticks(8), height, metric.step_key), *_target_line(metric, y)]
     worst_first = sorted(drawn, key=lambda line: -line.level)
-    parts += [_curve(report, line, x, y) for line in worst_first]
-    label = f"Learning curves of {formatting.count(len(drawn), 'trial')}: {report.metric} by {report.step_key}"
+    parts += [_curve(metric, line, x, y) for line in worst_first]
+    label = f"Learning curves of {formatting.count(len(drawn), 'trial')}: {metric.name} by {metric.step_key}"
     return svg.drawing(WIDTH, height, label, *parts)
 
 
-def _curve(report: JobReport, line: TrialRow, x: svg.Scale, y: svg.Scale) -> Markup:
+def _curve(metric: ReportMetric, line: TrialRow, x: svg.Scale, y: svg.Scale) -> Markup:
     points = [(x(step), y(value)) for step, value in line.curve]
-    about = f"{line.name} ({line.phase}): best {report.metric} {formatting.number(line.best)}"
-    about += f" at {report.step_key} {formatting.step(line.best_step)} | {formatting.parameters(dict(line.parameters))}"
+    about = f"{line.name} ({line.phase}): best {metric.name} {formatting.number(line.best)}"
+    about += f" at {metric.step_key} {formatting.step(line.best_step)} | {formatting.parameters(dict(line.parameters))}"
     last_x, last_y = points[-1]
     return element(
         "g",
@@ -50,7 +51,7 @@ def _curve(report: JobReport, line: TrialRow, x: svg.Scale, y: svg.Scale) -> Mar
 
 def gantt(report: JobReport) -> Markup:
     """Draw the holder of each GPU over time."""
-    return lanes(report.lanes, report.span)
+    return lanes(report.lanes, report.period.span)
 
 
 def lanes(given: Sequence[Lane], span: float, lane_height: float = 44.0) -> Markup:
@@ -92,20 +93,20 @@ def best_so_far(report: JobReport) -> Markup:
     """Draw the best value so far over time as a step function."""
     if not report.improvements:
         return NONE
-    height = 240.0
-    low, high = svg.value_range([improvement.value for improvement in report.improvements], _target(report))
-    x = svg.Scale(0.0, report.span, LEFT, WIDTH - RIGHT)
+    height, metric, span = 240.0, report.metric, report.period.span
+    low, high = svg.value_range([improvement.value for improvement in report.improvements], _target(metric))
+    x = svg.Scale(0.0, span, LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
     points: list[tuple[float, float]] = []
     for improvement in report.improvements:
         if points:
             points.append((x(improvement.time), points[-1][1]))
         points.append((x(improvement.time), y(improvement.value)))
-    points.append((x(report.span), points[-1][1]))
+    points.append((x(span), points[-1][1]))
     marks = [
         element(
             "circle",
-            svg.title(_improvement_text(report, improvement)),
+            svg.title(_improvement_text(metric, improvement)),
             cx=x(improvement.time),
             cy=y(improvement.value),
             r=3,
@@ -113,14 +114,14 @@ def best_so_far(report: JobReport) -> Markup:
         )
         for improvement in report.improvements
     ]
-    parts = [*grid_y(y, report.metric), *time_grid(x, report.span, height), *_target_line(report, y)]
+    parts = [*grid_y(y, metric.name), *time_grid(x, span, height), *_target_line(metric, y)]
     line = svg.path(points, class_="curve l0")
-    return svg.drawing(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
+    return svg.drawing(WIDTH, height, f"Best {metric.name} by time", *parts, line, *marks)
 
 
-def _improvement_text(report: JobReport, improvement: Improvement) -> str:
+def _improvement_text(metric: ReportMetric, improvement: Improvement) -> str:
     value, time = formatting.number(improvement.value), formatting.duration(improvement.time)
-    return f"{report.metric} {value} by {improvement.trial} at {time}"
+    return f"{metric.name} {value} by {improvement.trial} at {time}"
 
 
 def scatters(report: JobReport) -> list[tuple[str, Markup]]:
@@ -128,11 +129,11 @@ def scatters(report: JobReport) -> list[tuple[str, Markup]]:
     measured = [line for line in report.trials if line.best is not None and not diverged(line.best)]
     if not measured:
         return []
-    drawings = [(axis.name, _scatter(report, axis, measured)) for axis in report.axes]
+    drawings = [(axis.name, _scatter(report.metric, axis, measured)) for axis in report.axes]
     return [(name, drawing) for name, drawing in drawings if drawing]
 
 
-def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialRow]) -> Markup:
+def _scatter(metric: ReportMetric, axis: Axis, lines: Sequence[TrialRow]) -> Markup:
     width, height, left = 260.0, 190.0, 46.0
     placed = [(line, dict(line.parameters).get(axis.name)) for line in lines]
     low, high = svg.value_range([line.best for line, _ in placed if line.best is not None])
@@ -169,24 +170,24 @@ def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialRow]) -> Markup
             (left + width - RIGHT) / 2, height - 6, axis.name + (" (log)" if axis.log else ""), class_="axis middle"
         )
     )
-    return svg.drawing(width, height, f"{report.metric} by {axis.name}", *parts)
+    return svg.drawing(width, height, f"{metric.name} by {axis.name}", *parts)
 
 
 def _short(name: str) -> str:
     return name if len(name) <= 12 else name[:11] + "…"
 
 
-def _target(report: JobReport) -> list[float]:
-    return [] if report.target is None else [report.target]
+def _target(metric: ReportMetric) -> list[float]:
+    return [] if metric.target is None else [metric.target]
 
 
-def _target_line(report: JobReport, y: svg.Scale) -> list[Markup]:
-    if report.target is None:
+def _target_line(metric: ReportMetric, y: svg.Scale) -> list[Markup]:
+    if metric.target is None:
         return []
-    at = y(report.target)
+    at = y(metric.target)
     return [
         element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="target"),
-        svg.text(WIDTH - RIGHT, at - 5, f"target {formatting.number(report.target)}", class_="tick end"),
+        svg.text(WIDTH - RIGHT, at - 5, f"target {formatting.number(metric.target)}", class_="tick end"),
     ]
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from podium_views import charts, formatting, svg
-from podium_views.model import JobReport, TrialRow
+from podium_views.model import JobReport, ReportMetric
 from podium_views.svg import element
+from podium_views.trial_row import TrialRow
 
 MAX_ROWS = 200  # trials that are drawn: the families of the lowest numbers
 ROW = 17.0
@@ -26,25 +27,25 @@ def lineage(report: JobReport) -> Markup:
     place = {row.name: charts.TOP + ROW * (number + 0.5) for number, row in enumerate(rows)}
     left = charts.LEFT + 7.0 * min(max(len(row.name) for row in rows), 16)
     x = svg.Scale(0.0, max(row.curve[-1][0] for row in rows), left, charts.WIDTH - charts.RIGHT)
-    parts = charts.grid_x(x, x.ticks(8), height, report.step_key)
+    parts = charts.grid_x(x, x.ticks(8), height, report.metric.step_key)
     for row in rows:
-        parts += _row(report, row, x, place)
-    label = f"Lineage of {formatting.count(len(rows), 'trial')}: which trial continued from which, by {report.step_key}"
+        parts += _row(report.metric, row, x, place)
+    steps = report.metric.step_key
+    label = f"Lineage of {formatting.count(len(rows), 'trial')}: which trial continued from which, by {steps}"
     return svg.drawing(charts.WIDTH, height, label, *parts)
 
 
-def _row(report: JobReport, row: TrialRow, x: svg.Scale, place: dict[str, float]) -> Iterator[Markup]:
-    at, end = place[row.name], x(row.curve[-1][0])
-    begin = x(row.began) if row.parent else x(0.0)
-    about = f"{row.name} ({row.phase}): best {report.metric} {formatting.number(row.best)}"
-    if row.parent:
-        about += (
-            f" | generation {row.generation}, child of {row.parent} at {report.step_key} {formatting.step(row.began)}"
-        )
+def _row(metric: ReportMetric, row: TrialRow, x: svg.Scale, place: dict[str, float]) -> Iterator[Markup]:
+    at, end, parent = place[row.name], x(row.curve[-1][0]), row.parent
+    begin = x(0.0) if parent is None else x(parent.step)
+    about = f"{row.name} ({row.phase}): best {metric.name} {formatting.number(row.best)}"
+    if parent is not None:
+        step = formatting.step(parent.step)
+        about += f" | generation {parent.generation}, child of {parent.name} at {metric.step_key} {step}"
     about += f" | {formatting.parameters(dict(row.parameters))}"
     parts = [svg.title(about)]
-    above = place.get(row.parent)
-    if row.parent and above is not None:
+    above = None if parent is None else place.get(parent.name)
+    if above is not None:
         parts.append(svg.path([(begin, above), (begin, at)], class_="target"))
     parts += [
         svg.path([(begin, at), (end, at)], class_="hit"),
@@ -60,7 +61,8 @@ def _families(rows: Sequence[TrialRow]) -> list[TrialRow]:
     names = {row.name for row in rows}
     below: dict[str, list[TrialRow]] = {}
     for row in sorted(rows, key=lambda one: one.number):
-        below.setdefault(row.parent if row.parent in names else "", []).append(row)
+        parent = "" if row.parent is None else row.parent.name
+        below.setdefault(parent if parent in names else "", []).append(row)
     ordered: list[TrialRow] = []
     rest = below.get("", [])[::-1]
     while rest:

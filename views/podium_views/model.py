@@ -16,6 +16,7 @@ from podium_core.schema.job_status import FrontTrial
 from podium_core.schema.trial import HyperParamTrial
 from podium_views import additional_metrics, front
 from podium_views.job_snapshot import JobSnapshot
+from podium_views.trial_row import TrialRow, held_seconds, trial_row
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
 
@@ -65,31 +66,6 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRow:
-    """One trial: its row in the table and its curve."""
-
-    name: str
-    number: int
-    level: int
-    phase: str
-    why: str
-    parameters: tuple[tuple[str, Scalar], ...]
-    best: float | None
-    best_step: float | None
-    last_step: float | None
-    gpu_seconds: float
-    suspensions: int
-    switch_seconds: float  # to suspend and to resume, in total
-    lost_steps: float
-    curve: tuple[tuple[float, float], ...]  # step, value: finite ones only
-    additional_metrics: tuple[str, ...] = ()  # the latest value of each additional metric, as text
-    metric_sentences: tuple[str, ...] = ()  # the same in sentences, with the lowest and the highest value
-    parent: str = ""  # trial from whose checkpoint it continued; empty: none
-    generation: int = 0
-    began: float = 0.0  # step at which a child began
-
-
-@dataclass(frozen=True, slots=True)
 class Improvement:
     """A new best value of the job. `time`: seconds since the origin of the report."""
 
@@ -108,8 +84,8 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
-    """All values of the report of one job."""
+class JobHead:
+    """A job's name, its state, how it searches, and how many of its trials have ended."""
 
     namespace: str
     name: str
@@ -118,16 +94,53 @@ class JobReport:
     message: str
     policy: str
     algorithm: str
-    metric: str
-    additional_metrics: tuple[str, ...]  # their names
+    max_trials: int
+    done: int
+
+    @property
+    def why(self) -> str:
+        """Return the reason for the job's phase with its sentence."""
+        return ": ".join(part for part in (self.reason, self.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportMetric:
+    """The metric of the curves and of the best values, with its direction, target and steps."""
+
+    name: str
     maximize: bool
     target: float | None
     step_key: str
-    max_trials: int
-    done: int
+    additional: tuple[str, ...]  # names of the additional metrics
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralObjectives:
+    """Several objectives of a job, and the trials by their values."""
+
+    text: str  # the objectives with their directions
+    names: tuple[str, ...]
+    front: tuple[FrontTrial, ...]
+    candidates: tuple[Candidate, ...]  # every trial with a value of each objective
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time that a report covers."""
+
     origin: datetime
     made: datetime
     span: float  # seconds from the origin to the end (or to now)
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """All values of the report of one job."""
+
+    job: JobHead
+    metric: ReportMetric
+    several: SeveralObjectives | None  # None: the job has one objective
+    period: Period
     best: TrialRow | None
     use: GpuUse
     switches: SwitchCost
@@ -136,15 +149,6 @@ class JobReport:
     improvements: tuple[Improvement, ...]
     axes: tuple[Axis, ...]
     warnings: tuple[str, ...]
-    objectives: str = ""  # several objectives with their directions, as text; empty if there is one
-    objective_names: tuple[str, ...] = ()
-    front: tuple[FrontTrial, ...] = ()
-    candidates: tuple[Candidate, ...] = ()  # every trial with a value of each objective
-
-    @property
-    def why(self) -> str:
-        """Return the reason for the job's phase with its sentence."""
-        return ": ".join(part for part in (self.reason, self.message) if part)
 
 
 def build(snapshot: JobSnapshot) -> JobReport:
@@ -154,28 +158,14 @@ def build(snapshot: JobSnapshot) -> JobReport:
     end = job.status.finished_at or snapshot.now
     span = max((end - origin).total_seconds(), 1.0)
     levels = _levels(snapshot)
-    lines = tuple(_line(job, trial, levels[trial.metadata.name]) for trial in snapshot.by_value)
+    lines = tuple(trial_row(job, trial, levels[trial.metadata.name]) for trial in snapshot.by_value)
     best_name = snapshot.best.metadata.name if snapshot.best else None
     lanes = _lanes(snapshot, levels, origin, span)
-    objective = job.spec.objective
     return JobReport(
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        phase=job.status.phase,
-        reason=job.status.reason,
-        message=job.status.message,
-        policy=job.spec.policy.name,
-        algorithm=job.spec.search.algorithm,
-        metric=objective.metric,
-        additional_metrics=additional_metrics.names(job),
-        maximize=snapshot.maximize,
-        target=objective.target,
-        step_key=job.spec.metrics.step_key,
-        max_trials=job.spec.trials.max,
-        done=snapshot.done,
-        origin=origin,
-        made=snapshot.now,
-        span=span,
+        job=_head(snapshot),
+        metric=_metric(snapshot),
+        several=_several(snapshot) if job.spec.objectives else None,
+        period=Period(origin, snapshot.now, span),
         best=next((line for line in lines if line.name == best_name), None),
         use=_use(snapshot, lanes, span),
         switches=_switches(snapshot.trials),
@@ -184,20 +174,47 @@ def build(snapshot: JobSnapshot) -> JobReport:
         improvements=_improvements(snapshot, origin),
         axes=_axes(job),
         warnings=_warnings(snapshot),
-        objectives=front.objectives(job.spec),
-        objective_names=tuple(one.metric for one in job.spec.objectives or ()),
-        front=snapshot.front,
-        candidates=_candidates(snapshot),
     )
 
 
-def _candidates(snapshot: JobSnapshot) -> tuple[Candidate, ...]:
-    """Return the trials with a value of every one of several objectives."""
+def _head(snapshot: JobSnapshot) -> JobHead:
+    job = snapshot.job
+    return JobHead(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        phase=job.status.phase,
+        reason=job.status.reason,
+        message=job.status.message,
+        policy=job.spec.policy.name,
+        algorithm=job.spec.search.algorithm,
+        max_trials=job.spec.trials.max,
+        done=snapshot.done,
+    )
+
+
+def _metric(snapshot: JobSnapshot) -> ReportMetric:
+    spec = snapshot.job.spec
+    return ReportMetric(
+        name=spec.objective.metric,
+        maximize=snapshot.maximize,
+        target=spec.objective.target,
+        step_key=spec.metrics.step_key,
+        additional=additional_metrics.names(snapshot.job),
+    )
+
+
+def _several(snapshot: JobSnapshot) -> SeveralObjectives:
+    """Return the objectives, and the trials with a value of every one of them."""
     spec = snapshot.job.spec
     given = (
         Candidate.of(spec, trial.metadata.name, measured_of(trial, trial.status.phase)) for trial in snapshot.trials
     )
-    return tuple(one for one in given if one.known)
+    return SeveralObjectives(
+        text=front.objectives(spec),
+        names=tuple(one.metric for one in spec.objectives or ()),
+        front=snapshot.front,
+        candidates=tuple(one for one in given if one.known),
+    )
 
 
 def percentile(values: Sequence[float], fraction: float) -> float | None:
@@ -229,45 +246,6 @@ def _levels(snapshot: JobSnapshot) -> dict[str, int]:
     for place, trial in enumerate(measured):
         levels[trial.metadata.name] = 1 + place * (LEVELS - 1) // max(len(measured), 1)
     return levels | dict.fromkeys(best, 0)
-
-
-def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialRow:
-    status = trial.status
-    why = [part for part in (status.reason, status.message) if part]
-    points = [(point.step, point.value) for point in status.curve.points]
-    return TrialRow(
-        name=trial.metadata.name,
-        number=trial.spec.number,
-        level=level,
-        phase=status.phase.value,
-        why=": ".join(why),
-        parameters=tuple(trial.spec.parameters.items()),
-        best=status.best.value if status.best else None,
-        best_step=status.best.step if status.best else None,
-        last_step=status.last_step,
-        gpu_seconds=_held(trial),
-        suspensions=status.suspensions.count,
-        switch_seconds=status.suspensions.suspend_seconds + status.suspensions.resume_seconds,
-        lost_steps=status.lost_work.steps,
-        curve=tuple((step, value) for step, value in points if math.isfinite(step) and not diverged(value)),
-        additional_metrics=tuple(additional_metrics.latest(trial, metric) for metric in additional_metrics.names(job)),
-        metric_sentences=additional_metrics.sentences(job, trial),
-        parent=trial.spec.parent.name if trial.spec.parent else "",
-        generation=trial.spec.parent.generation if trial.spec.parent else 0,
-        began=trial.spec.parent.step if trial.spec.parent else 0.0,
-    )
-
-
-def _held(trial: HyperParamTrial) -> float:
-    """Return the agent's GPU-seconds, or the sum of the allocations if the agent has counted none."""
-    if trial.status.gpu_seconds:
-        return trial.status.gpu_seconds
-    closed = [allocation for allocation in trial.status.allocations if allocation.end is not None]
-    return sum(
-        (allocation.end - allocation.start).total_seconds() * len(allocation.gpus)
-        for allocation in closed
-        if allocation.end
-    )
 
 
 def _lanes(snapshot: JobSnapshot, levels: dict[str, int], origin: datetime, span: float) -> tuple[Lane, ...]:
@@ -303,7 +281,7 @@ def _use(snapshot: JobSnapshot, lanes: Sequence[Lane], span: float) -> GpuUse:
             (trial.status.suspensions.suspend_seconds + trial.status.suspensions.resume_seconds)
             for trial in snapshot.trials
         )
-        training = max(sum(_held(trial) for trial in snapshot.trials) - switching, 0.0)
+        training = max(sum(held_seconds(trial) for trial in snapshot.trials) - switching, 0.0)
     return GpuUse(training, switching, max(len(lanes) * span - training - switching, 0.0))
 
 

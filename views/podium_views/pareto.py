@@ -9,21 +9,21 @@ from markupsafe import Markup
 from podium_core.objectives.front import Candidate
 from podium_views import formatting, svg
 from podium_views.charts import BOTTOM, LEFT, NONE, RIGHT, TOP, WIDTH, grid_x, grid_y
-from podium_views.model import JobReport
+from podium_views.model import SeveralObjectives
 from podium_views.svg import element
 
 
-def front(report: JobReport) -> Markup:
+def front(several: SeveralObjectives | None) -> Markup:
     """Draw the trials of a job with two objectives; nothing with another number, or without values."""
-    if len(report.objective_names) != 2 or not report.candidates:
+    if several is None or len(several.names) != 2 or not several.candidates:
         return NONE
     height = 340.0
-    first, second = report.objective_names
-    x = svg.Scale(*_range(report, 0), LEFT, WIDTH - RIGHT)
-    y = svg.Scale(*_range(report, 1), height - BOTTOM, TOP)
-    inside = {one.trial for one in report.front}
-    marks = sorted(report.candidates, key=lambda one: one.name in inside)  # the front is drawn last
-    line = steps([(x(one.values[0]), y(one.values[1])) for one in report.front])
+    first, second = several.names
+    x = svg.Scale(*_range(several, 0), LEFT, WIDTH - RIGHT)
+    y = svg.Scale(*_range(several, 1), height - BOTTOM, TOP)
+    inside = {one.trial for one in several.front}
+    marks = sorted(several.candidates, key=lambda one: one.name in inside)  # the front is drawn last
+    line = steps([(x(one.values[0]), y(one.values[1])) for one in several.front])
     label = f"{formatting.count(len(marks), 'trial')} by {first} and {second}; {len(inside)} in the Pareto front"
     return svg.drawing(
         WIDTH,
@@ -32,14 +32,14 @@ def front(report: JobReport) -> Markup:
         *grid_y(y, second),
         *grid_x(x, x.ticks(8), height, first),
         svg.path(line, class_="curve l0") if len(line) > 1 else NONE,
-        *(_mark(report, one, x, y, inside=one.name in inside) for one in marks),
+        *(_mark(several, one, x, y, inside=one.name in inside) for one in marks),
     )
 
 
-def _range(report: JobReport, place: int) -> tuple[float, float]:
+def _range(several: SeveralObjectives, place: int) -> tuple[float, float]:
     """Return the range of one objective: the whole front, and the other trials without outliers."""
-    inside = [one.values[place] for one in report.front]
-    return svg.value_range([one.values[place] for one in report.candidates], inside)
+    inside = [one.values[place] for one in several.front]
+    return svg.value_range([one.values[place] for one in several.candidates], inside)
 
 
 def steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -48,9 +48,9 @@ def steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [*points[:1], *(point for pair in zip(corners, points[1:], strict=True) for point in pair)]
 
 
-def _mark(report: JobReport, one: Candidate, x: svg.Scale, y: svg.Scale, *, inside: bool) -> Markup:
+def _mark(several: SeveralObjectives, one: Candidate, x: svg.Scale, y: svg.Scale, *, inside: bool) -> Markup:
     """Return the point of a trial; an outlier is drawn at the edge."""
-    named = zip(report.objective_names, one.values, strict=True)
+    named = zip(several.names, one.values, strict=True)
     about = ", ".join(f"{name} {formatting.number(value)}" for name, value in named)
     return element(
         "circle",

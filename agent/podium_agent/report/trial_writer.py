@@ -260,7 +260,7 @@ class TrialWriter:
         self._reader.prepare(self._logs(self.container))
 
     async def _get(self) -> HyperParamTrial | None:
-        """The trial; None if it is gone. Raises ApiError."""
+        """Return the trial; None if it is gone. Raises ApiError."""
         key = self._record.pod.key
         try:
             payload = await self._api.get(TRIALS, key.name, key.namespace)

@@ -119,7 +119,7 @@ def _verdict(path: Path, payload: Payload) -> dict[str, Any]:
 
 
 def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each finding, after one for a valid job."""
+    """Yield the line "valid" if the job is valid, then a line for each finding."""
     before = f"{verdict['file']}: {verdict['name']}"
     if verdict["valid"]:
         yield f"{before}: valid"

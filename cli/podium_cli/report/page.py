@@ -15,7 +15,7 @@ def render(report: JobReport) -> str:
         "report.html.j2",
         report=report,
         levels=LEVELS,
-        front=pareto.front(report),
+        front=pareto.front(report.several),
         curves=charts.curves(report),
         lineage=lineage(report),
         gantt=charts.gantt(report),

@@ -11,33 +11,33 @@ from podium_views.model import JobReport
 
 def last_line(report: JobReport, written_to: str) -> str:
     """Return one line with the best trial and the file of the report; `make demo` ends with it."""
-    best = report.best
-    if report.front:
-        return f"{front.line(report.front)}; report: {written_to}"
+    best, metric, several = report.best, report.metric, report.several
+    if several is not None and several.front:
+        return f"{front.line(several.front)}; report: {written_to}"
     if best is None:
-        return f"no trial has reported {report.metric} yet; report: {written_to}"
-    value = f"{report.metric} {formatting.number(best.best)} at {report.step_key} {formatting.step(best.best_step)}"
+        return f"no trial has reported {metric.name} yet; report: {written_to}"
+    value = f"{metric.name} {formatting.number(best.best)} at {metric.step_key} {formatting.step(best.best_step)}"
     return f"best trial {best.name}: {value} with {formatting.parameters(dict(best.parameters))}; report: {written_to}"
 
 
 def lines(report: JobReport) -> list[str]:
     """Return the lines of `podium summary`."""
-    use, switches = report.use, report.switches
-    state = f"{report.namespace}/{report.name} {report.phase}"
-    why = formatting.cause(report.reason, report.message)
-    output = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
-    if report.objectives:
-        output.append(f"objectives   {report.objectives}")
-        output.append(f"front        {front.line(report.front)}")
+    job, metric, use, switches = report.job, report.metric, report.use, report.switches
+    state = f"{job.namespace}/{job.name} {job.phase}"
+    why = formatting.cause(job.reason, job.message)
+    output = [f"job          {state} after {formatting.duration(report.period.span)}" + (f" ({why})" if why else "")]
+    if report.several is not None:
+        output.append(f"objectives   {report.several.text}")
+        output.append(f"front        {front.line(report.several.front)}")
     elif report.best is None:
-        output.append(f"best         no trial has reported {report.metric}")
+        output.append(f"best         no trial has reported {metric.name}")
     else:
-        at = f"at {report.step_key} {formatting.step(report.best.best_step)}"
-        value = f"{report.metric} {formatting.number(report.best.best)} {at}"
+        at = f"at {metric.step_key} {formatting.step(report.best.best_step)}"
+        value = f"{metric.name} {formatting.number(report.best.best)} {at}"
         output.append(f"best         {report.best.name}  {value}")
-        output += [f"metric       {sentence}" for sentence in report.best.metric_sentences]
+        output += [f"metric       {sentence}" for sentence in report.best.last.metric_sentences]
         output.append(f"parameters   {formatting.parameters(dict(report.best.parameters))}")
-    output.append(f"trials       {report.done} of {report.max_trials} ended")
+    output.append(f"trials       {job.done} of {job.max_trials} ended")
     uses = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
     spent = "  ".join(f"{name} {seconds:.1f} ({formatting.percent(seconds, use.total)})" for name, seconds in uses)
     output.append(f"GPU-seconds  {spent}  on {formatting.count(len(report.lanes), 'GPU')}")
@@ -52,16 +52,16 @@ def lines(report: JobReport) -> list[str]:
 
 def data(report: JobReport) -> dict[str, Any]:
     """Return the same for programs; unknown values are null."""
-    use, switches, best = report.use, report.switches, report.best
+    job, use, switches, best = report.job, report.use, report.switches, report.best
     return {
-        "namespace": report.namespace,
-        "name": report.name,
-        "phase": report.phase,
-        "reason": report.reason,
-        "message": report.message,
-        "startedAt": time(report.origin),
-        "seconds": report.span,
-        "metric": report.metric,
+        "namespace": job.namespace,
+        "name": job.name,
+        "phase": job.phase,
+        "reason": job.reason,
+        "message": job.message,
+        "startedAt": time(report.period.origin),
+        "seconds": report.period.span,
+        "metric": report.metric.name,
         "best": best
         and {
             "trial": best.name,
@@ -69,7 +69,7 @@ def data(report: JobReport) -> dict[str, Any]:
             "step": best.best_step,
             "parameters": dict(best.parameters),
         },
-        "trials": {"done": report.done, "max": report.max_trials},
+        "trials": {"done": job.done, "max": job.max_trials},
         "gpus": len(report.lanes),
         "gpuSeconds": {"training": use.training, "switching": use.switching, "idle": use.idle},
         "suspensions": {

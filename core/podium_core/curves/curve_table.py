@@ -163,9 +163,10 @@ class CurveTable(RowArrays):
         if view is self.views[row]:
             return
         self.views[row] = view
-        self.seconds[row] = view.gpu_seconds
-        self.last_report[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
-        self.switch_seconds[row] = np.nan if view.switch_seconds is None else view.switch_seconds
+        created, usage = view.origin.created, view.usage
+        self.seconds[row] = usage.gpu_seconds
+        self.last_report[row] = max(created, view.curve[-1].time) if view.curve else created
+        self.switch_seconds[row] = np.nan if usage.switch_seconds is None else usage.switch_seconds
         phase = view.phase
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL

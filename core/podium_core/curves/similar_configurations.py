@@ -122,7 +122,7 @@ def relative_value(
         return np.ones(len(rows))
     similar = curves.cached(
         "similar configurations",
-        lambda: SimilarConfigurations([() if view is None else view.parameters for view in curves.views]),
+        lambda: SimilarConfigurations([() if view is None else view.origin.parameters for view in curves.views]),
     )
     weights = similar.weighted(rows, neighbours, trained[neighbours])
     return relative_values(weights, worth[neighbours], mean)

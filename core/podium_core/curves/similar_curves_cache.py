@@ -46,7 +46,7 @@ class _Completed:
     """The completed trials; a column is measured when a trial first stands there."""
 
     def __init__(self, best: Floats) -> None:
-        """`best`: their values by column, in their final order."""
+        """Store the completed trials. `best`: their values by column, in their final order."""
         self.skill = np.zeros(GRID_SIZE)  # by column, where measured
         self._count = len(best)
         self._columns = rank_columns(best)

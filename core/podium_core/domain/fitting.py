@@ -7,7 +7,7 @@ from podium_core.domain.snapshot import GpuView, JobView
 
 
 def fits(job: JobView, gpu: GpuView) -> bool:
-    """Return whether reservation, health, product and memory allow it; the present holder does not matter."""
+    """Return whether a GPU's reservation, health, product and memory allow the trial, whatever its holder."""
     return _is_offered(job, gpu) and misfit(job.gpus, gpu) is None
 
 

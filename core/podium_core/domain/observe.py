@@ -53,11 +53,30 @@ _LONGEST_RETRY = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
-    """Observed facts about one pod.
+class ContainerEnd:
+    """End of the container of a pod that ended worst."""
 
-    `exit_*` describe the container that ended worst; `gate` is the state of the init container podium-gate.
-    """
+    code: int | None = None  # exit code; None: no container has ended
+    reason: str = ""
+    message: str = ""  # its last lines, if it failed
+    failed_init: str = ""  # name of that container, if it is an init container
+
+
+@dataclass(frozen=True, slots=True)
+class PodWait:
+    """What a pod that has not started, or does not run, waits for; empty: it does not wait."""
+
+    container: str = ""  # reason of a container that cannot start
+    node: str = ""  # why the scheduler finds no node
+    gpu_memory: str = ""  # the GPU memory that it waits for, as reported by its agent
+
+
+_NOT_ENDED, _NO_WAIT = ContainerEnd(), PodWait()
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """Observed facts about one pod. `gate` is the state of the init container podium-gate."""
 
     phase: str
     reason: str = ""
@@ -65,15 +84,10 @@ class PodFacts:
     deleting: bool = False
     node: str | None = None
     gate: Gate = "None"
-    exit_code: int | None = None
-    exit_reason: str = ""
-    exit_message: str = ""  # its last lines, if it failed
+    end: ContainerEnd = _NOT_ENDED
+    wait: PodWait = _NO_WAIT
     whole_gpus: bool = False  # it had whole GPUs: the retry of a trial that ran out of GPU memory
-    failed_init: str = ""  # name of that container, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
-    waiting_reason: str = ""
-    unschedulable: str = ""
-    waits_for_memory: str = ""  # the GPU memory that it waits for, as reported by its agent
     requeue: str = ""  # why Podium deletes the pod, as written on it
     migrated: bool = False  # it continues from the image of a running trial
 
@@ -129,7 +143,7 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     The cluster's reason takes precedence over exit codes: an evicted process also exits with 143 or 137, and one that
     checkpointed on request exits with 0. `complete`: the trial has printed its last step.
     """
-    if pod.disruption == GPU_DRIVER_ERROR and (pod.phase == "Succeeded" or pod.exit_reason == "OOMKilled"):
+    if pod.disruption == GPU_DRIVER_ERROR and (pod.phase == "Succeeded" or pod.end.reason == "OOMKilled"):
         pod = replace(pod, disruption="")  # the driver did not end the process
     if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
         how = f"The cluster ended the pod ({pod.disruption})" if pod.disruption else "The pod was deleted"
@@ -150,32 +164,32 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
             "Disrupted", "PodDisrupted", f"The cluster ended the pod ({pod.disruption}). {pod.message}".strip()
         )
     if pod.reason in _DISRUPTIONS or pod.reason.startswith("OutOf"):
-        reason = "PodRejected" if pod.exit_code is None else "PodDisrupted"
+        reason = "PodRejected" if pod.end.code is None else "PodDisrupted"
         return PodEnd("Disrupted", reason, f"The cluster ended the pod ({pod.reason}). {pod.message}".strip())
     if pod.deleting:
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
-    if pod.exit_reason in _UNKNOWN_ENDS:
+    if pod.end.reason in _UNKNOWN_ENDS:
         return PodEnd("Disrupted", "PodDisrupted", "The node lost track of the container, so its exit code is unknown.")
-    if pod.migrated and pod.exit_reason in _NEVER_STARTED:
+    if pod.migrated and pod.end.reason in _NEVER_STARTED:
         return PodEnd(
-            "Disrupted", "MigrationFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
+            "Disrupted", "MigrationFailed", f"The trial's image could not be restored. {pod.end.message}".strip()
         )
-    process = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
-    if pod.exit_reason == "OOMKilled":
+    process = f"The init container {pod.end.failed_init}" if pod.end.failed_init else "The trial's process"
+    if pod.end.reason == "OOMKilled":
         text = f"{process} used more memory than resources.limits.memory allows; raise it in the template."
         return PodEnd("TrialFailure", "OOMKilled", text)
     if pod.reason == "DeadlineExceeded":
         return PodEnd(
             "TrialFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
         )
-    text = out_of_memory(pod.exit_message)
-    if text and pod.exit_code:
+    text = out_of_memory(pod.end.message)
+    if text and pod.end.code:
         text = f"{process} requested more GPU memory than was free: {text!r}."
         return PodEnd("TrialFailure", GPU_MEMORY_EXCEEDED, text)
-    if pod.exit_code is None:
+    if pod.end.code is None:
         cause = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({cause}).")
-    return PodEnd("TrialFailure", "ProcessFailed", f"{process} ended with exit code {pod.exit_code}.")
+    return PodEnd("TrialFailure", "ProcessFailed", f"{process} ended with exit code {pod.end.code}.")
 
 
 def classify_missing_pod(reason: str, taken: str) -> PodEnd:
@@ -273,11 +287,11 @@ def _from_reports(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
     reported = _AGENT_STATES.get(facts.agent_state or "") if facts.agent_fresh else None
     if reported is not None and (started or pod.gate in ("Running", "Done")):
-        if pod.waiting_reason in _NO_START:
+        if pod.wait.container in _NO_START:
             return _not_starting(reported[0], pod)
         return (
             _waits_for_memory(reported[0], pod)
-            if pod.waits_for_memory and reported[0] is TrialPhase.SUSPENDED
+            if pod.wait.gpu_memory and reported[0] is TrialPhase.SUSPENDED
             else DerivedPhase(*reported)
         )
     if started:
@@ -298,9 +312,9 @@ def _from_reports(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
             if was_live
             else DerivedPhase(*_ADMITTED)
         )
-        return _not_starting(derived.phase, pod) if pod.waiting_reason in _NO_START else derived
+        return _not_starting(derived.phase, pod) if pod.wait.container in _NO_START else derived
     # The agent also reports Gated for a pod whose gate does not run yet: only the gate itself shows that it waits.
-    if pod.gate == "Running" and pod.waits_for_memory:
+    if pod.gate == "Running" and pod.wait.gpu_memory:
         return _waits_for_memory(TrialPhase.GATED, pod)
     if pod.gate == "Running":
         return DerivedPhase(
@@ -313,7 +327,7 @@ def _from_reports(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
 
 
 def _waits_for_memory(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
-    text = f"{pod.waits_for_memory[0].upper()}{pod.waits_for_memory[1:]}. Other trials may run meanwhile."
+    text = f"{pod.wait.gpu_memory[0].upper()}{pod.wait.gpu_memory[1:]}. Other trials may run meanwhile."
     return DerivedPhase(phase, "InsufficientGPUMemory", text, problem=True)
 
 
@@ -322,10 +336,10 @@ def _not_starting(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
 
 
 def _why_pending(pod: PodFacts) -> tuple[str, str]:
-    if pod.waiting_reason in _IMAGE_PROBLEMS:
-        return pod.waiting_reason, f"The image cannot be pulled ({pod.waiting_reason}): {pod.message or 'see the pod'}"
-    if pod.waiting_reason in _SPEC_PROBLEMS:
-        return pod.waiting_reason, f"The container cannot be created: {pod.message or 'see the events of the pod'}"
+    if pod.wait.container in _IMAGE_PROBLEMS:
+        return pod.wait.container, f"The image cannot be pulled ({pod.wait.container}): {pod.message or 'see the pod'}"
+    if pod.wait.container in _SPEC_PROBLEMS:
+        return pod.wait.container, f"The container cannot be created: {pod.message or 'see the events of the pod'}"
     if pod.node is None:
-        return "Unscheduled", pod.unschedulable or "The pod waits for a node."
+        return "Unscheduled", pod.wait.node or "The pod waits for a node."
     return "ContainerCreating", f"Node {pod.node} is preparing the pod."

@@ -111,7 +111,7 @@ class JobView:
 
     @property
     def reclaims_slots(self) -> bool:
-        """Return whether its trials give up slots to each other.
+        """Return whether the job's trials give up slots to each other.
 
         Another pod must be able to continue from the checkpoint on any node.
         """
@@ -166,10 +166,37 @@ class Relocation:
     destination: str | None = None  # node that Podium chose for its next pod, while it is on the way
 
 
+@dataclass(frozen=True, slots=True)
+class TrialOrigin:
+    """When a trial was created, the values of its parameters, and the parent that it continues from."""
+
+    created: float
+    parameters: tuple[tuple[str, Scalar], ...] = ()
+    lineage: Lineage | None = None  # of a child of population-based training
+
+
+@dataclass(frozen=True, slots=True)
+class TrialUsage:
+    """GPU time of a trial."""
+
+    gpu_seconds: float = 0.0
+    switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The end of a trial, and its values of several objectives so far."""
+
+    finished_at: float | None = None
+    objective_values: tuple[float, ...] = ()  # value of each of several objectives; NaN: not known
+
+
 # shared by most trials
 _FIRST_ATTEMPT = Attempts()
 _NO_INTENT = Intent()
 _NO_RELOCATION = Relocation()
+_NO_USAGE = TrialUsage()
+_NO_RESULT = TrialResult()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,25 +206,22 @@ class TrialView:
     key: TrialKey
     job: JobKey
     number: int
-    created: float
+    origin: TrialOrigin
     phase: TrialPhase
     curve: Sequence[Point] = ()
-    gpu_seconds: float = 0.0
-    switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
-    parameters: tuple[tuple[str, Scalar], ...] = ()  # values of its parameters
+    usage: TrialUsage = _NO_USAGE
     pod: PodView | None = None  # pod of this attempt, if it exists and has not ended
     ended_pod: PodView | None = None  # its ended pod, while it is not gone: the agent may still report its slots
     attempts: Attempts = _FIRST_ATTEMPT
     intent: Intent = _NO_INTENT
     relocation: Relocation = _NO_RELOCATION
-    lineage: Lineage | None = None  # origin of a child of population-based training
-    finished_at: float | None = None  # when it ended
-    objective_values: tuple[float, ...] = ()  # value of each of several objectives; NaN: not known
+    result: TrialResult = _NO_RESULT
 
     @property
     def first_step(self) -> float:
         """Return the step from which it trains: for a child, that at which its parent was chosen."""
-        return 0.0 if self.lineage is None else self.lineage.step
+        lineage = self.origin.lineage
+        return 0.0 if lineage is None else lineage.step
 
     @property
     def reached_step(self) -> float:
@@ -218,24 +242,24 @@ class TrialView:
 
     @property
     def pod_since(self) -> float:
-        """Return when its pod was created; 0 without a pod."""
+        """Return when the trial's pod was created; 0 without a pod."""
         return 0.0 if self.pod is None else self.pod.since
 
     @property
     def terminating(self) -> bool:
-        """Return whether its pod is being deleted."""
+        """Return whether the trial's pod is being deleted."""
         pod = self.pod or self.ended_pod
         return pod is not None and pod.terminating
 
     @property
     def termination_overdue(self) -> bool:
-        """Return whether its pod should have been gone for a long time."""
+        """Return whether the trial's pod should have been gone for a long time."""
         pod = self.pod or self.ended_pod
         return pod is not None and pod.termination_overdue
 
     @property
     def in_migration(self) -> bool:
-        """Return whether it is being migrated: its new pod has no GPU yet, or does not exist yet."""
+        """Return whether the trial is being migrated: its new pod has no GPU yet, or does not exist yet."""
         move = self.relocation
         return move.migration in IN_PROGRESS and move.target is not None and not (move.migrated and self.gpus)
 

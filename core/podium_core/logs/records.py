@@ -105,7 +105,7 @@ def _unquoted(text: str) -> str:
 
 
 def _value(text: str, at: int, counter: bool) -> float | None:
-    """Return the number at a key; commas separate entries here, so they are no part of a number."""
+    """Return the number at a key; commas separate entries here, so they are not part of a number."""
     literal = _LITERAL.match(text, at)
     if literal is not None:
         return float(literal[0].replace("_", ""))

@@ -2,7 +2,7 @@
 
 Without a filter of the job, a value follows the metric's name and `=` or `:`. The step may also follow its name
 directly, as in "Epoch 3/10" and "epoch [3]". Of a name that is repeated, the last value counts. `best val_acc: 0.95`,
-`target val_acc: 0.99` and the like report nothing of `val_acc`: they are no values of this step.
+`target val_acc: 0.99` and the like report nothing of `val_acc`: they are not values of this step.
 """
 
 from __future__ import annotations

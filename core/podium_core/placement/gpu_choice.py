@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from podium_core.domain.gpu_fit import misfit
-from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.placement.views import GpuReading, MemoryUse, PodNeed
 
 
 def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuReading, ...]:
@@ -38,7 +38,7 @@ def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
 
     def free_memory(i: int) -> tuple[bool, int, int, int]:
         gpu = gpus[i]
-        return gpu.memory_total <= 0, gpu.memory_total - gpu.memory_reserved, gpu.slots - gpu.trials, i
+        return gpu.memory_total <= 0, gpu.memory_total - gpu.memory.reserved, gpu.slots - gpu.trials, i
 
     return tuple(sorted((i for i, gpu in enumerate(gpus) if _has_room(gpu, need)), key=free_memory)[: need.gpus])
 
@@ -48,7 +48,7 @@ def least_loaded(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]
 
     def load(i: int) -> tuple[bool, int, int, int]:
         gpu = gpus[i]
-        return gpu.health == "Unhealthy", gpu.trials, gpu.memory_reserved, i
+        return gpu.health == "Unhealthy", gpu.trials, gpu.memory.reserved, i
 
     return tuple(sorted(range(len(gpus)), key=load)[: need.gpus])
 
@@ -66,9 +66,10 @@ def _has_room(gpu: GpuReading, need: PodNeed) -> bool:
 
 
 def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:
-    fixed, movable, memory = gpu.memory_reserved - gpu.memory_movable, gpu.memory_movable, need.memory or 0
+    before, memory = gpu.memory, need.memory or 0
+    fixed, movable = before.reserved - before.movable, before.movable
     if need.memory_stays:
         fixed += memory
     else:
         movable = max(movable, memory)
-    return replace(gpu, trials=gpu.trials + 1, memory_reserved=fixed + movable, memory_movable=movable)
+    return replace(gpu, trials=gpu.trials + 1, memory=MemoryUse(fixed + movable, movable, before.used))

@@ -128,7 +128,7 @@ def free_part(gpu: GpuReading) -> float:
     if gpu.slots <= 0 or gpu.health == "Unhealthy":
         return 0.0
     slots = (gpu.slots - gpu.trials) / gpu.slots
-    memory = (gpu.memory_total - gpu.memory_reserved) / gpu.memory_total if gpu.memory_total > 0 else 1.0
+    memory = (gpu.memory_total - gpu.memory.reserved) / gpu.memory_total if gpu.memory_total > 0 else 1.0
     return max(0.0, min(slots, memory))
 
 

@@ -48,7 +48,7 @@ def memory(gpu: GpuReading, need: PodNeed) -> float:
     """
     if gpu.memory_total <= 0:
         return UNKNOWN
-    taken = max(gpu.memory_reserved, gpu.memory_used, 0) + (need.memory or 0)
+    taken = max(gpu.memory.reserved, gpu.memory.used, 0) + (need.memory or 0)
     return min(1.0, taken / gpu.memory_total)
 
 
@@ -59,7 +59,7 @@ def work(gpu: GpuReading, need: PodNeed) -> float:
 
 def throttling(gpu: GpuReading, need: PodNeed) -> float:
     """Return 1 if the driver reports a reason for a reduced clock rate."""
-    return 1.0 if gpu.throttled else 0.0
+    return 1.0 if gpu.condition.throttled else 0.0
 
 
 def heat(gpu: GpuReading, need: PodNeed) -> float:
@@ -67,9 +67,10 @@ def heat(gpu: GpuReading, need: PodNeed) -> float:
 
     A GPU that is about to throttle is worse than a cool one.
     """
-    if gpu.temperature is None:
+    temperature = gpu.condition.temperature
+    if temperature is None:
         return UNKNOWN
-    return min(1.0, max(0.0, (gpu.temperature - COOL) / (HOT - COOL)))
+    return min(1.0, max(0.0, (temperature - COOL) / (HOT - COOL)))
 
 
 def errors(gpu: GpuReading, need: PodNeed) -> float:
@@ -77,8 +78,8 @@ def errors(gpu: GpuReading, need: PodNeed) -> float:
 
     Unhealthy GPUs are filtered, with a reason.
     """
-    fault = PROGRAM_FAULT if gpu.xid is not None else 0.0
-    return min(1.0, fault + max(0, gpu.ecc_uncorrected) / MANY_ERRORS)
+    fault = PROGRAM_FAULT if gpu.condition.xid is not None else 0.0
+    return min(1.0, fault + max(0, gpu.condition.ecc_uncorrected) / MANY_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)

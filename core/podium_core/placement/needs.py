@@ -56,7 +56,7 @@ def moves_memory(methods: Collection[str]) -> bool:
 
 
 def has_placement_constraints(pod: Pod) -> bool:
-    """Return whether more than its requests decides where the pod fits.
+    """Return whether more than the pod's requests decides where the pod fits.
 
     Other pods, a port of the node, or a volume.
 

@@ -12,7 +12,7 @@ from podium_core.placement.affinity import AffinityTerm, terms_about_other_pods
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.requests import requests_of
-from podium_core.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
+from podium_core.placement.views import CLOCK_SKEW, GpuCondition, GpuReading, MemoryUse, NodeView, PodNeed
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_core.schema.pod import Pod
 
@@ -49,7 +49,7 @@ class PlacedPod:
 
     @property
     def need_with_cpus(self) -> PodNeed:
-        """Return its need with the CPUs that it requests, for policies that use them."""
+        """Return the pod's need with the CPUs that it requests, for policies that use them."""
         return replace(self.need, cpu=self.requests.get("cpu", 0))
 
 
@@ -137,17 +137,12 @@ def gpu_reading(gpu: GpuStatus) -> GpuReading:
         uuid=gpu.uuid,
         product=gpu.product,
         memory_total=gpu.memory_total,
-        memory_reserved=gpu.memory_claimed,
-        memory_movable=gpu.memory_movable,
-        memory_used=gpu.memory_used,
+        memory=MemoryUse(gpu.memory_claimed, gpu.memory_movable, gpu.memory_used),
         sm_utilization=gpu.sm_utilization,
         health=gpu.health,
         health_reason=gpu.health_reason,
         slots=gpu.slots,
         trials=len(gpu.trials) + len(gpu.other_pods),
         pods=(*(trial.pod_uid for trial in gpu.trials), *(other.pod_uid for other in gpu.other_pods)),
-        throttled=bool(gpu.throttle),
-        temperature=gpu.temperature,
-        ecc_uncorrected=gpu.ecc_uncorrected,
-        xid=gpu.xid,
+        condition=GpuCondition(bool(gpu.throttle), gpu.temperature, gpu.ecc_uncorrected, gpu.xid),
     )

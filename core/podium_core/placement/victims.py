@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.load_terms import slices_ahead
 from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
+from podium_core.placement.views import GpuReading, MemoryUse, NodeRefusal, NodeView, PodNeed
 
 _NO_VICTIM = -(2**31)  # below every priority
 
@@ -217,12 +217,11 @@ def _gpu_without(gpu: GpuReading, gone: Mapping[str, PodNeed], known: Mapping[st
     removed = [gone[uid] for uid in gpu.pods if uid in gone]
     if not removed:
         return gpu
-    fixed = gpu.memory_reserved - gpu.memory_movable - sum(need.memory or 0 for need in removed if need.memory_stays)
-    movable = gpu.memory_movable
+    before, movable = gpu.memory, gpu.memory.movable
+    fixed = before.reserved - movable - sum(need.memory or 0 for need in removed if need.memory_stays)
     rest = [known[uid].pod.need for uid in gpu.pods if uid not in gone and uid in known]
     # Of the movable memory the largest remaining part counts; it is known only if all trials of the GPU are known.
     if len(removed) + len(rest) == gpu.trials:
         movable = min(movable, max((need.memory or 0 for need in rest if not need.memory_stays), default=0))
-    return replace(
-        gpu, trials=gpu.trials - len(removed), memory_reserved=max(0, fixed) + movable, memory_movable=movable
-    )
+    memory = MemoryUse(max(0, fixed) + movable, movable, before.used)
+    return replace(gpu, trials=gpu.trials - len(removed), memory=memory)

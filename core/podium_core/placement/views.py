@@ -9,26 +9,43 @@ CLOCK_SKEW = 30.0  # seconds that a node's clock may be ahead before its times a
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Declared and used memory of a GPU in bytes."""
+
+    reserved: int = 0  # declared by the trials on it; of those that are moved off it only the largest counts
+    movable: int = 0  # declared by that one: a new trial that is moved off as well need not fit beside it
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCondition:
+    """Heat and errors of a GPU, as its driver reports them."""
+
+    throttled: bool = False
+    temperature: float | None = None  # degrees Celsius; None = not reported
+    ecc_uncorrected: int = 0
+    xid: int | None = None  # last error code of the driver
+
+
+_UNUSED, _NO_ERRORS = MemoryUse(), GpuCondition()
+
+
+@dataclass(frozen=True, slots=True)
 class GpuReading:
     """A GPU as its agent last reported it; memory in bytes, utilization in percent."""
 
     uuid: str
     product: str = ""
     memory_total: int = 0  # 0 = not known
-    memory_reserved: int = 0  # declared by the trials on it; of those that are moved off it only the largest counts
-    memory_movable: int = 0  # declared by that one: a new trial that is moved off as well need not fit beside it
-    memory_used: int = 0
+    memory: MemoryUse = _UNUSED
     sm_utilization: float = 0.0
     health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
     health_reason: str = ""
     slots: int = 0
     trials: int = 0  # number of trials with a slot
-    throttled: bool = False
     ranks: tuple[int | None, ...] = ()  # ranks of these trials in their jobs, 1 = first; None = not ranked
     pods: tuple[str, ...] = ()  # UIDs of the pods of these trials
-    temperature: float | None = None  # degrees Celsius; None = not reported
-    ecc_uncorrected: int = 0
-    xid: int | None = None  # last error code of the driver
+    condition: GpuCondition = _NO_ERRORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,8 @@ class PodNeed:
 
     def memory_beside(self, gpu: GpuReading) -> int:
         """Return the bytes of other pods on this GPU beside which its own memory must fit."""
-        return gpu.memory_reserved - (0 if self.memory_stays and not self.exclusive else gpu.memory_movable)
+        memory = gpu.memory
+        return memory.reserved - (0 if self.memory_stays and not self.exclusive else memory.movable)
 
 
 @dataclass(frozen=True, slots=True)

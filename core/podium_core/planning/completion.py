@@ -80,7 +80,7 @@ def close(snapshot: Snapshot) -> Closing:
 
 
 def _replaced(child: TrialView) -> str:
-    lineage = child.lineage
+    lineage = child.origin.lineage
     assert lineage is not None
     behind = f"its value at step {lineage.step:g} was among the worst."
     return f"{child.key.name} continues from {lineage.parent} in its place: {behind}"
@@ -182,7 +182,7 @@ def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict |
     has_value = any(best_point(t.curve, job.maximize) is not None for t in trials)
     hint = "The best trial so far is the result." if has_value else "No trial reported a value before."
     if budget is not None:
-        used = sum(t.gpu_seconds for t in trials)
+        used = sum(t.usage.gpu_seconds for t in trials)
         if used >= budget:
             text = f"{used:.0f} GPU-seconds are used; budget.gpuSeconds allows {budget:.0f}. {hint}"
             return _Verdict(has_value, "BudgetSpent", text)

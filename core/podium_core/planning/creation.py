@@ -149,7 +149,7 @@ def _may_start(job: JobView, trial: TrialView, fitting: Collection[str], now: fl
 
 
 def _was_started(trial: TrialView) -> bool:
-    return bool(trial.curve) or trial.gpu_seconds > 0.0
+    return bool(trial.curve) or trial.usage.gpu_seconds > 0.0
 
 
 def _trials(
@@ -161,7 +161,7 @@ def _trials(
     for now.
     """
     most_trials = founders(job)
-    mine = [t for t in mine if t.lineage is None]
+    mine = [t for t in mine if t.origin.lineage is None]
     bound = quota.pods if job.limits.parallel is None else job.limits.parallel
     if job.limits.parallel is None and job.reclaims_slots:
         bound += quota.pods + sum(t.pod is None and _was_started(t) for t in live)

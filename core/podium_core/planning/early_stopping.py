@@ -90,7 +90,7 @@ def end_paused(
             continue
         placed = [s for s in waiting if _has_good_gpu(s, gpus)]
         left_at = max(
-            (trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None),
+            (trial.result.finished_at for trial in closing.trials_by_job[key] if trial.result.finished_at is not None),
             default=-math.inf,
         )
         if placed and any(_waits_for_capacity(s.trial) for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
@@ -117,6 +117,6 @@ def _waits_for_capacity(trial: TrialView) -> bool:
 
 
 def _has_good_gpu(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
-    """Return whether its end frees a slot for another trial of the job; on an unhealthy GPU it would not."""
+    """Return whether the trial's end frees a slot for another one of the job: not on an unhealthy GPU."""
     mine = [gpus[uuid] for uuid in standing.trial.gpus if uuid in gpus]
     return bool(mine) and all(fits(standing.job, gpu) for gpu in mine)

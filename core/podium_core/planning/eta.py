@@ -33,19 +33,19 @@ def pace(job: JobView, trial: TrialView) -> float | None:
 
     None before it has made progress.
     """
-    if not trial.curve or trial.gpu_seconds <= 0.0:
+    if not trial.curve or trial.usage.gpu_seconds <= 0.0:
         return None
     steps = trial.curve[-1].step - trial.first_step
-    return trial.gpu_seconds / max(1, job.gpus.per_trial) / steps if steps > 0.0 else None
+    return trial.usage.gpu_seconds / max(1, job.gpus.per_trial) / steps if steps > 0.0 else None
 
 
 def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     """Return the median pace of the trials; None if no trial has made progress."""
     width = max(1, job.gpus.per_trial)
     paces = [  # `pace` inlined, since each plan computes it for all trials
-        t.gpu_seconds / width / steps
+        t.usage.gpu_seconds / width / steps
         for t in trials
-        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - t.first_step) > 0.0
+        if t.curve and t.usage.gpu_seconds > 0.0 and (steps := t.curve[-1].step - t.first_step) > 0.0
     ]
     return median(paces) if paces else None
 
@@ -82,7 +82,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     left = 0.0
     for trial in live:
         own = remaining(job, trial, lambda: usual)
-        left += max(0.0, whole - trial.gpu_seconds / max(1, job.gpus.per_trial)) if own is None else own
+        left += max(0.0, whole - trial.usage.gpu_seconds / max(1, job.gpus.per_trial)) if own is None else own
     to_come = founders_to_come(job, trials)
     left += to_come * whole
     width = _width(job, snapshot)
@@ -96,7 +96,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
 def _whole_trial(job: JobView, trials: Sequence[TrialView], usual: float | None) -> float | None:
     if job.max_steps is not None and usual is not None:
         return job.max_steps * usual
-    complete = [t.gpu_seconds / max(1, job.gpus.per_trial) for t in trials if t.phase is TrialPhase.SUCCEEDED]
+    complete = [t.usage.gpu_seconds / max(1, job.gpus.per_trial) for t in trials if t.phase is TrialPhase.SUCCEEDED]
     return median(complete) if complete and max(complete) > 0.0 else None
 
 

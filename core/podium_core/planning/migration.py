@@ -70,12 +70,12 @@ def migrate(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Migra
 
 
 def is_migrating_away(trial: TrialView) -> bool:
-    """Return whether its present pod is the old one, which gets no time slice any more."""
+    """Return whether the trial's present pod is the old one, which gets no time slice any more."""
     return trial.relocation.migration in NOT_RESUMABLE and not trial.relocation.migrated
 
 
 def _must_migrate(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
-    """Return whether its node drains and only a migration keeps its work."""
+    """Return whether the trial's node drains and only a migration keeps its work."""
     mine = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
     if not any(gpu.availability.draining for gpu in mine):
         return False

@@ -43,12 +43,12 @@ class Standing(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Return whether its policy ends it. A pin or the end of its training takes precedence."""
+        """Return whether the policy ends the trial. A pin or the end of its training takes precedence."""
         return self.ranked.admission is Admission.STOP and not self.trial.intent.pinned and not self._trained
 
     @property
     def paused(self) -> bool:
-        """Return whether its policy gives it no GPU now, not even an idle one.
+        """Return whether the policy gives the trial no GPU now, not even an idle one.
 
         A pinned trial is never paused. A running trial that cannot be suspended continues, last in rank, until another
         trial needs its GPU.
@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
     @property
     def _trained(self) -> bool:
-        """Return whether it has done maxSteps.
+        """Return whether the trial has done maxSteps.
 
         Nothing can be saved by its end, and it may still write its model.
         """

@@ -146,7 +146,7 @@ def _on_its_way(trial: TrialView) -> bool:
 
 
 def _is_held_back(standing: Standing) -> bool:
-    """Return whether its user suspended it, for an unknown time: no move waits for it."""
+    """Return whether a user suspended the trial, for an unknown time: no move waits for it."""
     return standing.trial.pod is None and (standing.trial.intent.suspend or standing.job.state.suspended)
 
 

@@ -232,7 +232,7 @@ class _Choice:
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
-        """Return whether it holds all of its GPUs, and no pending run queue takes them from it."""
+        """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""
         mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
         if any(gpu.holder != holder.trial.key for gpu in mine):
             return False

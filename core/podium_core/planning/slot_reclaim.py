@@ -93,7 +93,7 @@ def _of_job(
 
 
 def is_next_in_line(standing: Standing, now: float) -> bool:
-    """Return whether it would take a GPU that is offered."""
+    """Return whether the trial would take a GPU that is offered."""
     trial = standing.trial
     held_back = trial.intent.suspend or trial.attempts.retry_at > now
     return not (standing.paused or held_back or trial.terminating or trial.in_migration)

@@ -85,8 +85,8 @@ def job_time_slice(current: CurrentHolder, costs: Costs) -> float:
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
     """Return `Costs.of`, with the measured switch time of this trial if there is one."""
-    if holder.job.abilities.suspendable and holder.trial.switch_seconds is not None:
-        return Costs(holder.trial.switch_seconds, 0.0, costs.requeue)
+    if holder.job.abilities.suspendable and holder.trial.usage.switch_seconds is not None:
+        return Costs(holder.trial.usage.switch_seconds, 0.0, costs.requeue)
     return costs.of(holder.job)
 
 
@@ -95,7 +95,7 @@ def _at_least(holder: Standing, floor: float) -> float:
 
     A trial that is requeued is not suspended, so its switch time does not count.
     """
-    return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.abilities.suspendable else floor
+    return smallest_time_slice(holder.trial.usage.switch_seconds, floor) if holder.job.abilities.suspendable else floor
 
 
 def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:

@@ -73,7 +73,7 @@ def _values(job: JobView, curves: CurveTable) -> Floats:
     if not job.directions:
         return curves.last[:, None]
     missing = (np.nan,) * len(job.directions)
-    return to_sort(((view.objective_values if view else ()) or missing for view in curves.views), job.directions)
+    return to_sort(((view.result.objective_values if view else ()) or missing for view in curves.views), job.directions)
 
 
 def _shares(crowding: Floats) -> Floats:

@@ -59,8 +59,8 @@ def _level(trials: Sequence[TrialView], curves: CurveTable) -> NDArray[np.float6
     A child stands at least where its trials were compared.
     """
     steps = sum(t.reached_step for t in trials) - sum(t.first_step for t in trials)
-    pace = sum(t.gpu_seconds for t in trials) / steps if steps > 0.0 else 0.0
+    pace = sum(t.usage.gpu_seconds for t in trials) / steps if steps > 0.0 else 0.0
     level = np.zeros(len(curves))  # it has rows of ended trials, too
     for trial in trials:
-        level[curves.rows[trial.key]] = pace * trial.reached_step if pace > 0.0 else trial.gpu_seconds
+        level[curves.rows[trial.key]] = pace * trial.reached_step if pace > 0.0 else trial.usage.gpu_seconds
     return level

@@ -75,7 +75,7 @@ class ObjectMeta(StatusModel):
 
     @property
     def created(self) -> float:
-        """Return when it was created, in seconds since the Unix epoch; 0 for an object that is not stored yet."""
+        """Return when the object was created, in seconds since the Unix epoch; 0 if it is not stored yet."""
         return 0.0 if self.creation_timestamp is None else self.creation_timestamp.timestamp()
 
 

@@ -127,7 +127,7 @@ class Numbers:
         return number
 
     def optional(self, text: str) -> float:
-        """Return the number; NaN for an empty field, and for the words by which tools write no value."""
+        """Return the number; NaN for an empty field, and for the words that tools write for a missing value."""
         return math.nan if text.lower() in MISSING else self(text)
 
 

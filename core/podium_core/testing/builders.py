@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from podium_core.domain.migration import MigrationPhase
+from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
@@ -26,11 +27,13 @@ from podium_core.domain.snapshot import (
     Scalar,
     Snapshot,
     TrialKey,
+    TrialOrigin,
     TrialView,
 )
+from podium_core.placement.views import GpuReading
 
 NAMESPACE = "lab"
-View = TypeVar("View", JobView, TrialView, GpuView)
+View = TypeVar("View", JobView, TrialView, GpuView, PodFacts, GpuReading)
 
 
 def job_key(name: str = "job") -> JobKey:
@@ -132,9 +135,12 @@ class TrialFields(TypedDict, total=False):
     values: Sequence[float]
     curve: tuple[Point, ...]
     gpu_seconds: float
-    finished_at: float | None
+    switch_seconds: float | None
+    created: float
     parameters: Mapping[str, Scalar]
     lineage: Lineage | None
+    finished_at: float | None
+    objective_values: tuple[float, ...]
     pod: str | None
     node: str | None
     gpus: Sequence[str]
@@ -158,6 +164,9 @@ class TrialFields(TypedDict, total=False):
 
 
 _TRIAL_PATHS = {
+    **_in_group("origin", "created", "parameters", "lineage"),
+    **_in_group("usage", "gpu_seconds", "switch_seconds"),
+    **_in_group("result", "finished_at", "objective_values"),
     **_in_group("pod", "node", "gpus", "terminating", "termination_overdue", "stuck", "waits_for_capacity"),
     **_in_group("pod", pod_since="since"),
     **_in_group("attempts", "failures", "retry_at", "checkpoint_step", attempt="number"),
@@ -171,7 +180,7 @@ def make_trial(number: int = 0, *, job: str = "job", **fields: Unpack[TrialField
     name = f"{job}-{number}"
     if fields.get("gpus"):
         fields.setdefault("pod", f"{name}-{fields.get('attempt', 0)}")
-    trial = TrialView(trial_key(name), job_key(job), number, created=float(number), phase=TrialPhase.PENDING)
+    trial = TrialView(trial_key(name), job_key(job), number, TrialOrigin(float(number)), TrialPhase.PENDING)
     return change_trial(trial, **fields)
 
 
@@ -236,6 +245,82 @@ def change_gpu(gpu: GpuView, **fields: Unpack[GpuFields]) -> GpuView:
     changes: dict[str, Any] = {**fields}
     changes |= {name: tuple(changes[name]) for name in ("trials", "run_queue") if name in fields}
     return _changed(gpu, changes, _GPU_PATHS)
+
+
+class PodFields(TypedDict, total=False):
+    """Fields of the facts about a pod and of their groups."""
+
+    phase: str
+    reason: str
+    message: str
+    deleting: bool
+    node: str | None
+    gate: Gate
+    exit_code: int | None
+    exit_reason: str
+    exit_message: str
+    failed_init: str
+    waiting_reason: str
+    unschedulable: str
+    waits_for_memory: str
+    whole_gpus: bool
+    disruption: str
+    requeue: str
+    migrated: bool
+
+
+_POD_PATHS = {
+    **_in_group("end", "failed_init", exit_code="code", exit_reason="reason", exit_message="message"),
+    **_in_group("wait", waiting_reason="container", unschedulable="node", waits_for_memory="gpu_memory"),
+}
+
+
+def make_pod_facts(phase: str = "Pending", /, **fields: Unpack[PodFields]) -> PodFacts:
+    """Return the facts about a pod."""
+    return change_pod_facts(PodFacts(phase), **fields)
+
+
+def change_pod_facts(facts: PodFacts, **fields: Unpack[PodFields]) -> PodFacts:
+    """Return the facts with these fields changed."""
+    return _changed(facts, fields, _POD_PATHS)
+
+
+class ReadingFields(TypedDict, total=False):
+    """Fields of the reading of a GPU and of its groups."""
+
+    uuid: str
+    product: str
+    memory_total: int
+    memory_reserved: int
+    memory_movable: int
+    memory_used: int
+    sm_utilization: float
+    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    health_reason: str
+    slots: int
+    trials: int
+    ranks: tuple[int | None, ...]
+    pods: tuple[str, ...]
+    throttled: bool
+    temperature: float | None
+    ecc_uncorrected: int
+    xid: int | None
+
+
+_READING_PATHS = {
+    **_in_group("memory", memory_reserved="reserved", memory_movable="movable", memory_used="used"),
+    **_in_group("condition", "throttled", "temperature", "ecc_uncorrected", "xid"),
+}
+
+
+def make_reading(uuid: str = "", /, **fields: Unpack[ReadingFields]) -> GpuReading:
+    """Return the reading of a healthy GPU with four slots."""
+    return change_reading(GpuReading(uuid, health="Healthy", slots=4), **fields)
+
+
+def change_reading(gpu: GpuReading, **fields: Unpack[ReadingFields]) -> GpuReading:
+    """Return the reading with these fields changed."""
+    return _changed(gpu, fields, _READING_PATHS)
 
 
 class SnapshotFields(TypedDict, total=False):

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.scores import HIGHEST, MIDDLE, has_single_best, score_nodes
-from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.views import NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 NOW = 1000.0
 GIB = 2**30
@@ -23,8 +24,10 @@ Check = Callable[[PlacementPolicy, PlacementQuery, Nodes], None]
 def _node(name: str, *trials: int, age: float | None = 1.0, **changes: object) -> NodeView:
     """Return a node with one GPU per entry of `trials`, each with that number of trials."""
     gpus = tuple(
-        replace(
-            GpuReading(f"{name}-{i}", "H100", 80 * GIB, count * 10 * GIB, health="Healthy", slots=4, trials=count),
+        change_reading(
+            make_reading(
+                f"{name}-{i}", product="H100", memory_total=80 * GIB, memory_reserved=count * 10 * GIB, trials=count
+            ),
             **changes,  # type: ignore[arg-type]
         )
         for i, count in enumerate(trials)

@@ -1,6 +1,6 @@
 """Contract of ranking policies. A new policy is tested by adding its name to the registry.
 
-Plain functions that raise AssertionError, so they need no test framework.
+The checks are plain functions that raise AssertionError, so they need no test framework.
 """
 
 from __future__ import annotations

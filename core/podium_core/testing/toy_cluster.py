@@ -31,6 +31,7 @@ from podium_core.domain.snapshot import (
     Point,
     Snapshot,
     TrialKey,
+    TrialOrigin,
     TrialView,
 )
 from podium_core.planning.invariants import violations
@@ -108,7 +109,7 @@ class ToyCluster:
     def _apply(self, action: Action) -> None:
         if isinstance(action, CreateTrial):
             key = trial_key(f"{action.job.name}-{action.number}")
-            self.trials[key] = TrialView(key, action.job, action.number, self.now, TrialPhase.PENDING)
+            self.trials[key] = TrialView(key, action.job, action.number, TrialOrigin(self.now), TrialPhase.PENDING)
         elif isinstance(action, CreatePod):
             trial, name = self.trials[action.trial], f"{action.trial.name}-{action.attempt}"
             pod, attempts = PodView(name, since=self.now), replace(trial.attempts, number=action.attempt)
@@ -196,7 +197,7 @@ class ToyCluster:
 
     def _train(self, trial: TrialView, seconds: float) -> None:
         width = self.jobs[trial.job].gpus.per_trial
-        used = trial.gpu_seconds + seconds * max(1, width)
+        used = trial.usage.gpu_seconds + seconds * max(1, width)
         done = min(self.steps, int(used / max(1, width) / self.step_seconds + 1e-9))
         seen = len(trial.curve)
         points = [Point(float(s), self.value(trial.number, s), self.now) for s in range(seen + 1, done + 1)]
@@ -206,7 +207,7 @@ class ToyCluster:
                 trial,
                 phase=TrialPhase.SUCCEEDED if over else TrialPhase.RUNNING,
                 curve=(*trial.curve, *points),
-                gpu_seconds=used,
+                usage=replace(trial.usage, gpu_seconds=used),
                 pod=None if over else trial.pod,
             )
         )

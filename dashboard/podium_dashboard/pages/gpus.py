@@ -16,7 +16,7 @@ MAX_GPUS = 300
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One trial on a GPU that does not hold it."""
+    """Trial that has a slot on a GPU and is not the holder."""
 
     namespace: str
     trial: str

@@ -9,8 +9,9 @@ from markupsafe import Markup
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Scalar
 from podium_views import charts, formatting, svg
-from podium_views.model import Axis, JobReport, TrialRow, category
+from podium_views.model import Axis, JobReport, ReportMetric, category
 from podium_views.svg import element
+from podium_views.trial_row import TrialRow
 
 HEIGHT, TOP, BOTTOM, SIDE = 300.0, 40.0, 24.0, 70.0
 MAX_AXES = 12
@@ -37,16 +38,18 @@ def parallel_coordinates(report: JobReport) -> Markup:
     scale = svg.Scale(low, high, HEIGHT - BOTTOM, TOP)
     last = charts.WIDTH - SIDE
     parts.append(_axis(last))
-    texts += _texts(last, f"best {report.metric}", [(scale(one), formatting.number(one)) for one in scale.ticks(5)])
+    texts += _texts(
+        last, f"best {report.metric.name}", [(scale(one), formatting.number(one)) for one in scale.ticks(5)]
+    )
     places.append((last, lambda row: None if row.best is None else scale(row.best)))
-    lines = [_line(report, row, places) for row in sorted(rows, key=lambda row: -row.level)]
-    label = f"Parameters and best {report.metric} of {formatting.count(len(rows), 'trial')}"
+    lines = [_line(report.metric, row, places) for row in sorted(rows, key=lambda row: -row.level)]
+    label = f"Parameters and best {report.metric.name} of {formatting.count(len(rows), 'trial')}"
     return svg.drawing(charts.WIDTH, HEIGHT, label, *parts, *lines, *texts)
 
 
-def _line(report: JobReport, row: TrialRow, places: list[tuple[float, Place]]) -> Markup:
+def _line(metric: ReportMetric, row: TrialRow, places: list[tuple[float, Place]]) -> Markup:
     points = [(x, y) for x, y in ((x, place(row)) for x, place in places) if y is not None]
-    about = f"{row.name}: best {report.metric} {formatting.number(row.best)} | "
+    about = f"{row.name}: best {metric.name} {formatting.number(row.best)} | "
     about += formatting.parameters(dict(row.parameters))
     return element(
         "g",

@@ -17,7 +17,8 @@ from podium_views import charts, formatting, pareto, progress
 from podium_views.decision import newest_decision
 from podium_views.job_snapshot import JobSnapshot, present_rank
 from podium_views.lineage import lineage
-from podium_views.model import LEVELS, JobReport, TrialRow, build
+from podium_views.model import LEVELS, JobReport, build
+from podium_views.trial_row import TrialRow
 
 MAX_CURVES = 200  # drawn at once: the best trials
 MAX_POINTS = 120  # of one curve
@@ -65,9 +66,9 @@ def fragments(state: State, key: tuple[str, str], now: datetime, extra: Extra) -
     parts = [head, waiting_card(extra.explanation, partial=state.partial)]
     cards = (
         ("curves", "Learning curves", charts.curves(drawn), True, _left_out(report, drawn)),
-        ("front", "Pareto front", pareto.front(report), True, ""),
+        ("front", "Pareto front", pareto.front(report.several), True, ""),
         ("gpus", "Holder of each GPU over time", charts.gantt(drawn), True, ""),
-        ("best", f"Best {report.metric} so far", charts.best_so_far(report), False, ""),
+        ("best", f"Best {report.metric.name} so far", charts.best_so_far(report), False, ""),
         ("parallel", "Parameters and results", parallel_coordinates(drawn), True, "A line is one trial."),
         ("lineage", "Lineage", lineage(drawn), True, "A dashed line leads to a child."),
     )

@@ -113,7 +113,7 @@ class Guard:
             return await self._access.admit(scope)
         except RefusedError as error:
             return PlainTextResponse(f"{error}\n", error.status)
-        except ValueError:  # more fields in the query than allowed, or bytes that are no text
+        except ValueError:  # more fields in the query than allowed, or bytes that are not text
             return PlainTextResponse("The request is malformed.\n", 400)
 
 

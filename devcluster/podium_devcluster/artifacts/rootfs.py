@@ -24,13 +24,13 @@ TYPICAL_SECONDS = 40.0
 
 
 def folder(cache: Cache) -> Path:
-    """Return its folder, named by its inputs: another list of packages makes another folder."""
+    """Return the image's folder, named by its inputs: another list of packages makes another folder."""
     key = hashlib.sha256(repr((versions.NODE_SUITE, PACKAGES)).encode()).hexdigest()[:12]
     return cache.rootfs / f"{versions.NODE_SUITE}-{key}"
 
 
 def ensure(cache: Cache, progress: Progress) -> Path:
-    """Return its folder; make it if it is missing. A folder with its final name is complete."""
+    """Return the image's folder; make it if it is missing. A folder with its final name is complete."""
     target = folder(cache)
     if target.is_dir():
         return target

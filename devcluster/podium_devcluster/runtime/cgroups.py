@@ -101,6 +101,7 @@ class ClusterCgroups:
             if self.hierarchies.v2:
                 _delegate(top)
             _init_cpuset(root, top)
+            _set_cpu_shares(top, os.nice(0))
             for node in nodes:
                 (top / node).mkdir(exist_ok=True)
                 _init_cpuset(top, top / node)
@@ -173,6 +174,15 @@ def _init_cpuset(parent: Path, child: Path) -> None:
         file = child / name
         if (parent / name).exists() and file.exists() and not file.read_text().strip():
             _write(file, (parent / name).read_text().strip() or _effective(parent, name))
+
+
+def _set_cpu_shares(top: Path, nice: int) -> None:
+    """Give all pods together the CPU time of one program with this nice level, which the control plane inherits.
+
+    On v1 the control plane is outside the group of the pods, and the kernel ignores the nice levels in a group. So pods
+    would starve the control plane of a cluster that was started with a low priority.
+    """
+    _write(top / "cpu.shares", str(round(1024 / 1.25 ** max(0, nice))))
 
 
 def _effective(parent: Path, name: str) -> str:

@@ -20,6 +20,7 @@ from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.shell import CommandError, run
 
 PROGRAMS = ("kube-proxy", "kubelet", "containerd", "init")
+READY_SECONDS = 300.0  # a program that ends is noticed at once, so only a busy machine needs most of this time
 _BOOTED = "containerd successfully booted"
 _PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -98,7 +99,7 @@ class Node:
             str(self.paths.shared),
         ]  # fmt: skip
         self.processes.start(self.component("init"), argv)
-        self._wait("init", lambda: (self.root() / "run/node-is-set-up").exists(), 15)
+        self._wait("init", lambda: (self.root() / "run/node-is-set-up").exists())
 
     def start_containerd(self) -> None:
         """Start containerd and remove the containers of earlier starts."""
@@ -112,7 +113,7 @@ class Node:
         before = self.processes.log(self.component("containerd")).count(_BOOTED)
         self.processes.start(self.component("containerd"), self.enter(["/usr/bin/containerd"]))
         # it answers ctr before its CRI service is ready for a kubelet
-        self._wait("containerd", lambda: self._booted(before) and self._ctr_answers(), 30)
+        self._wait("containerd", lambda: self._booted(before) and self._ctr_answers())
 
     def _booted(self, before: int) -> bool:
         return self.processes.log(self.component("containerd")).count(_BOOTED) > before
@@ -142,8 +143,8 @@ class Node:
         self.processes.start(self.component("kubelet"), self.enter(kubelet))
         self.processes.start(self.component("kube-proxy"), self.enter(node_config.kube_proxy_argv()))
 
-    def _wait(self, program: str, ready: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+    def _wait(self, program: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
         component = self.component(program)
         while True:
             try:
@@ -157,5 +158,5 @@ class Node:
                 )
             if time.monotonic() > deadline:
                 tail = self.processes.tail(component)
-                raise NodeError(f"{component} is not ready after {seconds:g} s. The end of its log:\n{tail}")
+                raise NodeError(f"{component} is not ready after {READY_SECONDS:g} s. The end of its log:\n{tail}")
             time.sleep(0.05)

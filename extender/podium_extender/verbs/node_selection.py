@@ -83,7 +83,7 @@ class _Attempts:
     at: float  # time of the last one
 
     def counts_at(self, now: float) -> bool:
-        """Return whether they still count; a negative age means that the clock was set back."""
+        """Return whether the attempts still count; a negative age means that the clock was set back."""
         return 0 <= now - self.at < FORGET_SECONDS
 
 

@@ -188,8 +188,8 @@ def _facts(
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
     start_problem = ""
-    if new is not None and new.facts.waiting_reason not in TRANSIENT_REASONS:
-        start_problem = f"{new.facts.waiting_reason}: {new.facts.message}"
+    if new is not None and new.facts.wait.container not in TRANSIENT_REASONS:
+        start_problem = f"{new.facts.wait.container}: {new.facts.message}"
     return MigrationFacts(
         age=cluster.now - stored.since.timestamp(),
         trial_ended=observation.phase in FINAL,

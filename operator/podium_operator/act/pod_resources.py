@@ -113,8 +113,8 @@ def smallest_whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
     """Return the smallest GPU that fits on a node that accepts pods; None if no such GPU is known.
 
     A trial that ran out of GPU memory is retried once. The retry declares the memory of a whole GPU and names the
-    products that have no more memory. So the extender places it only where no memory is declared, and no pod that
-    declares memory beside it afterwards. If that is not enough, the trial has failed (`observe`).
+    products that have no more memory. So the extender places the retry only where no pod declares memory.
+    Later it places no pod that declares memory beside the retry. If that is not enough, the trial fails (`observe`).
     """
     need = GpuNeeds(1, tuple(gpus.products), None if gpus.memory is None else to_bytes(gpus.memory))
     there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.memory_total > 0]

@@ -68,7 +68,7 @@ class CandidateNode(StatusModel):
 
 def lacks_capacity(pod: PodFacts) -> bool:
     """Return True if the pod has no node because some nodes lack the capacity for it."""
-    return pod.node is None and any(message in pod.unschedulable for message in _CAPACITY_MESSAGES)
+    return pod.node is None and any(message in pod.wait.node for message in _CAPACITY_MESSAGES)
 
 
 def why_rejected(node: CandidateNode, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:

@@ -242,7 +242,7 @@ def _retry_at(cluster: ClusterState, pod: PodState | None, failures: int, pods: 
     """
     if pod is None:
         return 0.0
-    refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
+    refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.end.code is None, pods)
     tries = max(failures, sum(1 for _ in refused) - 1)
     since = pod.created
     if pod.ended_at is not None:  # by the kubelet's clock, which may be ahead
@@ -270,9 +270,9 @@ def _awaits_final_log(cluster: ClusterState, trial: TrialState, pod: PodState | 
 def _may_be_disrupted(cluster: ClusterState, trial: TrialState, pod: PodState | None) -> bool:
     """Return True if a signal ended the process, and the agent may still report that the GPU driver sent it."""
     job = cluster.job_by_key.get(job_key(trial))
-    if job is None or job.spec.gpus.per_trial == 0 or pod is None or (pod.facts.exit_code or 0) <= SIGNAL_EXIT_CODE:
+    if job is None or job.spec.gpus.per_trial == 0 or pod is None or (pod.facts.end.code or 0) <= SIGNAL_EXIT_CODE:
         return False
-    return pod.facts.exit_reason != "OOMKilled" and _awaits_final_log(cluster, trial, pod)
+    return pod.facts.end.reason != "OOMKilled" and _awaits_final_log(cluster, trial, pod)
 
 
 def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:

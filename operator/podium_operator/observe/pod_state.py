@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_core.domain.observe import Gate, PodFacts
+from podium_core.domain.observe import ContainerEnd, Gate, PodFacts, PodWait
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
@@ -191,17 +191,16 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         deleting=pod.metadata.deletion_timestamp is not None,
         node=pod.spec.node_name,
         gate=_gate(pod),
-        exit_code=end.exit_code if end else None,
-        exit_reason=end.reason if end else "",
-        exit_message=end.message if end else "",
+        end=ContainerEnd(end.exit_code, end.reason, end.message, failed_init) if end else ContainerEnd(),
+        wait=PodWait(
+            container=reported[0].reason if reported else "",
+            node=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+            gpu_memory=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
+        ),
         whole_gpus=pod.metadata.annotations.get(WHOLE_GPU_ANNOTATION) == "true",
-        failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
-        waiting_reason=reported[0].reason if reported else "",
-        waits_for_memory=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
         migrated=MIGRATED_ANNOTATION in pod.metadata.annotations,
-        unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 
 

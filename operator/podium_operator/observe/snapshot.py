@@ -21,6 +21,9 @@ from podium_core.domain.snapshot import (
     RunQueueView,
     Snapshot,
     TrialKey,
+    TrialOrigin,
+    TrialResult,
+    TrialUsage,
     TrialView,
 )
 from podium_core.domain.switch_costs import mean_costs
@@ -155,12 +158,12 @@ def _trial(trial: TrialState, observation: Observation, several: HyperParamJob |
         key=trial_key(trial),
         job=job_key(trial),
         number=trial.spec.number,
-        created=trial.metadata.created,
+        origin=TrialOrigin(
+            trial.metadata.created, tuple(trial.spec.parameters.items()), lineage_from(trial.spec.parent)
+        ),
         phase=observation.phase,
         curve=trial.points,
-        gpu_seconds=trial.status.gpu_seconds,
-        switch_seconds=trial.switch_seconds,
-        parameters=tuple(trial.spec.parameters.items()),
+        usage=TrialUsage(trial.status.gpu_seconds, trial.switch_seconds),
         pod=pod if live else None,
         ended_pod=None if live else pod,
         attempts=Attempts(
@@ -171,9 +174,7 @@ def _trial(trial: TrialState, observation: Observation, several: HyperParamJob |
         ),
         intent=Intent(trial.spec.suspend or on_its_way, trial.spec.pinned, trial.spec.stopped),
         relocation=relocation,
-        lineage=lineage_from(trial.spec.parent),
-        finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
-        objective_values=values,
+        result=TrialResult(trial.status.finished_at.timestamp() if trial.status.finished_at else None, values),
     )
 
 

@@ -46,7 +46,10 @@ class TrialHistory:
 
     @property
     def pace(self) -> float | None:
-        """Return its seconds of one step, without its start if two values are known; None if no step is known."""
+        """Return the trial's seconds of one step; None if no step is known.
+
+        They do not contain the trial's start if two values are known.
+        """
         if len(self.steps) > 1 and self.seconds[-1] > self.seconds[0]:
             return (self.seconds[-1] - self.seconds[0]) / (self.steps[-1] - self.steps[0])
         if self.steps and self.steps[-1] > 0.0 and self.seconds[-1] > 0.0:
@@ -55,7 +58,7 @@ class TrialHistory:
 
     @property
     def start_seconds(self) -> float | None:
-        """Return its seconds before the first step; None if fewer than two values are known."""
+        """Return the trial's seconds before the first step; None if fewer than two values are known."""
         pace = self.pace
         if pace is None or len(self.steps) < 2:
             return None

@@ -56,14 +56,15 @@ def _revive(state: ReplayState) -> bool:
     The plan is over when no trial runs and the policy starts none. Returns False where the best trial is trained or
     none remains.
     """
-    if state.plan_seconds is None:
-        state.plan_seconds = math.fsum(end - start for start, end in state.busy)
+    record = state.record
+    if record.plan_seconds is None:
+        record.plan_seconds = math.fsum(end - start for start, end in record.busy)
     left = [trial for trial in state.trials if not trial.ended]
-    if not left or state.sample.winner in state.completed:
+    if not left or state.setup.sample.winner in record.completed:
         return False
     for trial in left:
         if trial.stopped:
-            state.repeated_seconds += trial.trained
+            record.repeated_seconds += trial.trained
             trial.reset()
     state.policy, state.live = BestSoFar(warmup=0), len(left)
     return True
@@ -75,16 +76,7 @@ def _make_history(state: ReplayState) -> History:
         for t in state.trials
         if not t.stopped
     }
-    return History(
-        reached=tuple(state.reached),
-        completed=state.completed,
-        waits=waits,
-        busy=tuple(sorted(state.busy)),
-        switches=tuple(sorted(state.switches)),
-        repeated_seconds=state.repeated_seconds,
-        plan_seconds=state.plan_seconds or 0.0,
-        decisions=state.decisions,
-    )
+    return state.record.history(waits)
 
 
 def _advance(state: ReplayState, gpu: SimGpu) -> None:
@@ -100,17 +92,17 @@ def _advance(state: ReplayState, gpu: SimGpu) -> None:
         trial.trained = due  # avoids accumulated rounding errors
         trial.evaluations += 1
         curve = (*trial.view.curve, Point(due, value, state.now))
-        comparable = -math.inf if diverged(value) else state.sample.sign * value
-        state.reached.append(Evaluation(state.now, trial.number, comparable))
+        comparable = -math.inf if diverged(value) else state.setup.sample.sign * value
+        state.record.reached.append(Evaluation(state.now, trial.number, comparable))
     if trial.evaluations < len(trial.seconds):
         trial.publish(TrialPhase.RUNNING, curve)
         return
     trial.ended = True
-    state.completed.setdefault(trial.number, state.now)
+    state.record.completed.setdefault(trial.number, state.now)
     state.live -= 1
     trial.publish(TrialPhase.SUCCEEDED, curve)
     _vacate(state, gpu)
-    if state.rules.queue_per_gpu:
+    if state.setup.rules.queue_per_gpu:
         _migrate(state)
 
 
@@ -126,7 +118,7 @@ def _migrate(state: ReplayState) -> None:
 def _vacate(state: ReplayState, gpu: SimGpu) -> None:
     trial = gpu.trial
     assert trial is not None
-    state.busy.append((gpu.since, state.now))
+    state.record.busy.append((gpu.since, state.now))
     trial.placed, trial.idle_since = False, state.now
     gpu.trial, gpu.next = None, math.inf
 
@@ -137,7 +129,7 @@ def _decide(state: ReplayState, gpus: Iterable[SimGpu]) -> None:
             return
         holder = gpu.trial
         chosen = _choose(state, gpu)
-        state.decisions += 1
+        state.record.decisions += 1
         if chosen is None or chosen is not holder:
             _switch(state, gpu, chosen)
         if gpu.trial is not None:
@@ -146,15 +138,15 @@ def _decide(state: ReplayState, gpus: Iterable[SimGpu]) -> None:
 
 def _seconds_until_decision(state: ReplayState, gpu: SimGpu, trial: SimTrial) -> float:
     """Return the seconds of training until this GPU decides again."""
-    left = min(trial.seconds[trial.evaluations] - trial.trained, state.slice_seconds)
-    if state.rules.whole_slices:
-        slice_left = gpu.since + state.policy.time_slice(state.machine.costs) - gpu.trains_from
+    left = min(trial.seconds[trial.evaluations] - trial.trained, state.setup.slice_seconds)
+    if state.setup.rules.whole_slices:
+        slice_left = gpu.since + state.policy.time_slice(state.setup.machine.costs) - gpu.trains_from
         return min(left, slice_left) if slice_left > _INSTANT else left
     return left
 
 
 def _switch(state: ReplayState, gpu: SimGpu, chosen: SimTrial | None) -> None:
-    holder, costs, pause = gpu.trial, state.machine.costs, 0.0
+    holder, costs, pause = gpu.trial, state.setup.machine.costs, 0.0
     if holder is not None:
         _vacate(state, gpu)
         if not holder.stopped:
@@ -162,14 +154,14 @@ def _switch(state: ReplayState, gpu: SimGpu, chosen: SimTrial | None) -> None:
             holder.publish(TrialPhase.SUSPENDED)
     if chosen is not None and chosen.started:
         pause += costs.resume
-        if state.rules.measured_slices:
+        if state.setup.rules.measured_slices:
             chosen.switch = costs.suspend + costs.resume
     start = max(state.now, gpu.trains_from)  # an earlier suspension may still be in progress
     gpu.trains_from = start + pause
     if pause:
-        state.switches.append((start, start + pause))
+        state.record.switches.append((start, start + pause))
     if chosen is None:
-        state.busy.append((start, start + pause))
+        state.record.busy.append((start, start + pause))
         return
     chosen.started = chosen.placed = True
     chosen.longest_wait = max(chosen.longest_wait, state.now - chosen.idle_since)
@@ -182,15 +174,16 @@ def _choose(state: ReplayState, gpu: SimGpu) -> SimTrial | None:
 
     That is the best-ranked of its holder and the waiting trials, where the planner's switch rule allows it.
     """
-    holder, policy, costs = gpu.trial, state.policy, state.machine.costs
-    if holder is not None and state.rules.whole_slices and state.now - gpu.since < policy.time_slice(costs) - _INSTANT:
+    holder, policy, setup = gpu.trial, state.policy, state.setup
+    rules, by_key, costs = setup.rules, setup.by_key, setup.machine.costs
+    if holder is not None and rules.whole_slices and state.now - gpu.since < policy.time_slice(costs) - _INSTANT:
         return holder
     if not policy.cuts and state.live == sum([other.trial is not None for other in state.gpus]):
         return holder  # no trial waits, so no rank would change anything
     best: Ranked | None = None
     own: Ranked | None = None
-    for ranked in policy.rank(state.job, state.unfinished(), state.snapshot()):
-        trial, admission = state.by_key[ranked.trial], ranked.admission
+    for ranked in policy.rank(setup.job, state.unfinished(), state.snapshot()):
+        trial, admission = by_key[ranked.trial], ranked.admission
         if admission is Admission.STOP and (trial is holder or not trial.placed):
             _stop(state, trial)  # a trial on another GPU ends when that GPU decides
         if trial is holder:
@@ -201,15 +194,15 @@ def _choose(state: ReplayState, gpu: SimGpu) -> SimTrial | None:
             if holder is None:
                 break
     if own is None:
-        return None if best is None else state.by_key[best.trial]
+        return None if best is None else by_key[best.trial]
     if best is None or holder is None:
         return holder
-    chosen = state.by_key[best.trial]
-    if state.rules.bare_rank:
+    chosen = by_key[best.trial]
+    if rules.bare_rank:
         return chosen if (best.level, -best.score) < (own.level, -own.score) else holder
-    held = state.now - gpu.since if state.rules.measured_slices else math.inf
-    incumbent = CurrentHolder(Standing(holder.view, state.job, policy, own), held)
-    rival = Standing(chosen.view, state.job, policy, best)
+    held = state.now - gpu.since if rules.measured_slices else math.inf
+    incumbent = CurrentHolder(Standing(holder.view, setup.job, policy, own), held)
+    rival = Standing(chosen.view, setup.job, policy, best)
     return chosen if judge_switch(rival, incumbent, costs, {JOB: len(state.gpus)}, lambda: 1.0).switch else holder
 
 

@@ -21,10 +21,12 @@ from podium_core.domain.snapshot import (
     Point,
     Snapshot,
     TrialKey,
+    TrialOrigin,
+    TrialUsage,
     TrialView,
 )
 from podium_core.policies.base import Policy
-from podium_simulator.replay.history import Evaluation
+from podium_simulator.replay.history import Evaluation, History
 from podium_simulator.replay.samples import Machine, Sample
 
 JOB = JobKey("replay", "pool")
@@ -94,13 +96,11 @@ class SimTrial:
             old.key,
             old.job,
             old.number,
-            0.0,
+            old.origin,
             phase,
             points,
-            gpu_seconds=self.trained,
-            switch_seconds=self.switch,
-            parameters=old.parameters,
-            pod=old.pod,
+            TrialUsage(self.trained, self.switch),
+            old.pod,
         )
 
     def reset(self) -> None:
@@ -118,31 +118,67 @@ class SimGpu:
     next: float = _NEVER  # time of its next decision
 
 
-@dataclass(slots=True)
-class ReplayState:
+@dataclass(frozen=True, slots=True)
+class ReplaySetup:
+    """What does not change in a replay. `slice_seconds`: a GPU decides at least this often."""
+
     sample: Sample
     machine: Machine
-    policy: Policy
+    rules: Rules
     job: JobView
-    trials: list[SimTrial]
-    known: Known
-    gpus: list[SimGpu]
     gpu_views: tuple[GpuView, ...]
     by_key: Mapping[TrialKey, SimTrial]
     slice_seconds: float
-    rules: Rules
-    live: int
-    now: float = 0.0
-    decisions: int = 0
-    repeated_seconds: float = 0.0
-    plan_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class ReplayRecord:
+    """What has happened in a replay, as `History` has it.
+
+    `plan_seconds` is None until the policy's plan is over.
+    """
+
     reached: list[Evaluation] = field(default_factory=list)
     completed: dict[int, float] = field(default_factory=dict)
     busy: list[tuple[float, float]] = field(default_factory=list)
     switches: list[tuple[float, float]] = field(default_factory=list)
+    repeated_seconds: float = 0.0
+    plan_seconds: float | None = None
+    decisions: int = 0
+
+    def history(self, waits: Mapping[int, float]) -> History:
+        """Return the history of the replay. `waits`: trial -> its longest wait for a GPU."""
+        return History(
+            reached=tuple(self.reached),
+            completed=self.completed,
+            waits=waits,
+            busy=tuple(sorted(self.busy)),
+            switches=tuple(sorted(self.switches)),
+            repeated_seconds=self.repeated_seconds,
+            plan_seconds=self.plan_seconds or 0.0,
+            decisions=self.decisions,
+        )
+
+
+@dataclass(slots=True)
+class ReplayState:
+    """True state of a replay.
+
+    `policy` is another one once its plan is over. `live`: number of trials that are left to train.
+    """
+
+    setup: ReplaySetup
+    policy: Policy
+    trials: list[SimTrial]
+    known: Known
+    gpus: list[SimGpu]
+    live: int
+    now: float = 0.0
+    record: ReplayRecord = field(default_factory=ReplayRecord)
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.now, (self.job,), tuple(self.known.views), self.gpu_views, self.machine.costs)
+        setup = self.setup
+        return Snapshot(self.now, (setup.job,), tuple(self.known.views), setup.gpu_views, setup.machine.costs)
 
     def unfinished(self) -> list[TrialView]:
         return list(compress(self.known.views, self.known.unfinished))
@@ -154,20 +190,17 @@ def new_state(sample: Sample, policy: Policy, machine: Machine, rules: Rules) ->
     if rules.queue_per_gpu:
         for trial in trials:
             trial.queue = trial.number % machine.gpus  # to the least loaded, in order
-    return ReplayState(
+    setup = ReplaySetup(
         sample=sample,
         machine=machine,
-        policy=policy,
+        rules=rules,
         job=_job(sample, policy),
-        trials=trials,
-        known=known,
-        gpus=[SimGpu(index) for index in range(machine.gpus)],
         gpu_views=tuple(GpuView("replay", f"gpu-{i}", "Healthy", len(trials)) for i in range(machine.gpus)),
         by_key={trial.view.key: trial for trial in trials},
         slice_seconds=machine.slice(sample),
-        rules=rules,
-        live=len(trials),
     )
+    gpus = [SimGpu(index) for index in range(machine.gpus)]
+    return ReplayState(setup, policy, trials, known, gpus, live=len(trials))
 
 
 def _view(number: int, sample: Sample) -> TrialView:
@@ -176,9 +209,8 @@ def _view(number: int, sample: Sample) -> TrialView:
         TrialKey(JOB.namespace, name, name),
         JOB,
         number,
-        0.0,
+        TrialOrigin(0.0, tuple(sample.trials[number].hparams.items())),
         TrialPhase.GATED,
-        parameters=tuple(sample.trials[number].hparams.items()),
         pod=PodView(f"{name}-0"),
     )
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from podium_simulator.system.state import Gpu, Node, PodStage, SimMigration, Trial
+from podium_simulator.system.stages import PodStage
+from podium_simulator.system.state import Gpu, Node, SimPod, Trial
+from podium_simulator.system.trial_state import SimMigration
 
 
 class Step(Enum):
@@ -31,18 +33,18 @@ def next_steps(node: Node) -> list[tuple[Trial, Step]]:
     if not node.up:
         return []
     if node.silent:  # a running trial checkpoints by itself when the kubelet asks it to end
-        return [(t, Step.CHECKPOINT) for t in node.trials if t.asked_to_end and t.state is PodStage.RUNNING]
+        return [(t, Step.CHECKPOINT) for t in node.trials if t.pod.asked_to_end and t.pod.stage is PodStage.RUNNING]
     working = _trials_to_run(node)
     steps: list[tuple[Trial, Step]] = []
     for trial in node.trials:
-        chosen = trial in working
-        if trial.state in (PodStage.LOADING, PodStage.RUNNING):
-            if trial.asked_to_end and trial.state is PodStage.RUNNING:
+        pod, chosen = trial.pod, trial in working
+        if pod.stage in (PodStage.LOADING, PodStage.RUNNING):
+            if pod.asked_to_end and pod.stage is PodStage.RUNNING:
                 steps.append((trial, Step.CHECKPOINT))
             elif not chosen and trial.freezes:
                 steps.append((trial, Step.SUSPEND))
-        elif chosen and trial.state in (PodStage.GATED, PodStage.SUSPENDED) and _free(trial, node):
-            if trial.state is PodStage.SUSPENDED:
+        elif chosen and pod.stage in (PodStage.GATED, PodStage.SUSPENDED) and _free(pod, node):
+            if pod.stage is PodStage.SUSPENDED:
                 steps.append((trial, Step.RESUME))
             else:
                 steps.append((trial, Step.RESTORE if trial.starts_from_image else Step.START))
@@ -53,9 +55,10 @@ def next_steps(node: Node) -> list[tuple[Trial, Step]]:
 
 def _migration_step(trial: Trial, migration: SimMigration) -> list[tuple[Trial, Step]]:
     """Return the step of a trial that was asked to migrate; such a trial is never chosen to run."""
-    if trial.asked_to_migrate and trial.state is PodStage.SUSPENDED and not migration.pushed:
+    pod = trial.pod
+    if pod.asked_to_migrate and pod.stage is PodStage.SUSPENDED and not migration.pushed:
         return [(trial, Step.MAKE_IMAGE)]
-    if not trial.asked_to_migrate and trial.state is PodStage.MAKING_IMAGE:
+    if not pod.asked_to_migrate and pod.stage is PodStage.MAKING_IMAGE:
         return [(trial, Step.CANCEL_IMAGE)]
     return []
 
@@ -63,9 +66,9 @@ def _migration_step(trial: Trial, migration: SimMigration) -> list[tuple[Trial, 
 def gpus_in_transition(node: Node) -> frozenset[str]:
     """Return the GPUs on which a run queue is not in effect yet."""
     working = _trials_to_run(node)
-    moving = [t for t in node.trials if t.state in (PodStage.SUSPENDING, PodStage.RESUMING)]
-    next_ones = [t for t in node.trials if t in working and not t.occupies]
-    return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.gpus])
+    moving = [t for t in node.trials if t.pod.stage in (PodStage.SUSPENDING, PodStage.RESUMING)]
+    next_ones = [t for t in node.trials if t in working and not t.pod.occupies]
+    return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.pod.gpus])
 
 
 def _trials_to_run(node: Node) -> set[Trial]:
@@ -74,8 +77,8 @@ def _trials_to_run(node: Node) -> set[Trial]:
     claimed: set[Gpu] = set()
     chosen: set[Trial] = set()
     for _, _, trial in sorted(places):  # no two trials have the same key
-        if claimed.isdisjoint(trial.gpus):
-            claimed.update(trial.gpus)
+        if claimed.isdisjoint(trial.pod.gpus):
+            claimed.update(trial.pod.gpus)
             chosen.add(trial)
     return chosen
 
@@ -85,12 +88,13 @@ def _worst_position(trial: Trial) -> int | None:
 
     -1 for a trial that must end.
     """
-    if trial.state in (PodStage.CREATING, PodStage.ENDED) or trial.asked_to_migrate:
+    pod = trial.pod
+    if pod.stage in (PodStage.CREATING, PodStage.ENDED) or pod.asked_to_migrate:
         return None
-    if trial.asked_to_end:
+    if pod.asked_to_end:
         return -1
     worst = -1
-    for gpu in trial.gpus:
+    for gpu in pod.gpus:
         place = _position(trial, gpu)
         if place is None:
             return None
@@ -100,13 +104,14 @@ def _worst_position(trial: Trial) -> int | None:
 
 def _position(trial: Trial, gpu: Gpu) -> int | None:
     if gpu.run_queue is None:
-        return 0 if trial.occupies else None  # a trial on a GPU without a run queue continues
+        return 0 if trial.pod.occupies else None  # a trial on a GPU without a run queue continues
     try:
         return gpu.run_queue.index(trial.key)
     except ValueError:
         return None
 
 
-def _free(trial: Trial, node: Node) -> bool:
-    """Return whether the trial's GPUs are free: another trial neither uses them nor is leaving them."""
-    return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)
+def _free(pod: SimPod, node: Node) -> bool:
+    """Return whether the pod's GPUs are free: another pod neither uses them nor is leaving them."""
+    others = [trial.pod for trial in node.trials if trial.pod is not pod]
+    return not any(other.occupies and not set(pod.gpus).isdisjoint(other.gpus) for other in others)

@@ -86,19 +86,20 @@ def _job_end(job: Job) -> JobEnd:
 
 
 def _trial_end(trial: Trial) -> TrialEnd:
+    first_held = trial.gpu_time.first_held
     return TrialEnd(
         trial=trial.key,
         job=trial.job.view.key,
         number=trial.number,
         gpus=trial.job.view.gpus.per_trial,
         phase=trial.view.phase,
-        started=trial.first_held,
+        started=first_held,
         ended=trial.ended,
-        evaluations=trial.evaluations,
-        gpu_seconds=trial.gpu_seconds,
-        lost_seconds=trial.lost_seconds,
-        suspensions=trial.suspensions,
-        checkpoints=trial.checkpoints,
-        attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
-        migrations=trial.migrations,
+        evaluations=trial.training.evaluations,
+        gpu_seconds=trial.gpu_time.seconds,
+        lost_seconds=trial.training.lost_seconds,
+        suspensions=trial.switches.suspensions,
+        checkpoints=trial.training.checkpoints,
+        attempts=trial.attempts.number + 1 if trial.pod.created or first_held is not None else 0,
+        migrations=trial.attempts.migrations,
     )

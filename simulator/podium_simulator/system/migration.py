@@ -31,7 +31,8 @@ from podium_core.domain.snapshot import TrialKey
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.state import Node, SimMigration, Trial
+from podium_simulator.system.state import Node, Trial
+from podium_simulator.system.trial_state import SimMigration
 
 HOLDS_GPU = ("GPUAttached", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
 
@@ -52,11 +53,10 @@ class Migrations:
 
     def start(self, trial: Trial, action: Migrate) -> None:
         """Start a migration: its agent is asked, and the trial gets no time slice from then on."""
-        if trial.node is None:
+        node, attempt = trial.pod.node, trial.attempts.number + 1
+        if node is None:
             return  # the pod was lost in this moment
-        trial.migration = SimMigration(
-            trial.node.spec.name, action.target, action.reason, trial.attempt + 1, self._queue.now
-        )
+        trial.migration = SimMigration(node.spec.name, action.target, action.reason, attempt, self._queue.now)
         self._active[trial.key] = trial
         trial.publish(trial.view.phase)
         self._queue.after(self._timing.order, self._pods.request_migration, trial, trial.migration)
@@ -95,8 +95,9 @@ class Migrations:
         )
 
     def _facts(self, trial: Trial, migration: SimMigration, *, slots_free: bool) -> MigrationFacts:
-        old, new = trial.attempt < migration.attempt, trial.attempt == migration.attempt
-        present = trial.state is not None and not trial.terminating
+        pod, number = trial.pod, trial.attempts.number
+        old, new = number < migration.attempt, number == migration.attempt
+        present = pod.stage is not None and not pod.terminating
         target = self._nodes[migration.target]
         return MigrationFacts(
             age=self._queue.now - migration.since,
@@ -109,7 +110,7 @@ class Migrations:
                 created=new,
                 live=new and present,
                 value_printed=new and len(trial.written_status.curve) > migration.known_values,
-                bound=new and trial.node is not None,
+                bound=new and pod.node is not None,
             ),
             target=TargetFacts(
                 accepts=not target.draining,
@@ -120,7 +121,8 @@ class Migrations:
 
     def _done(self, trial: Trial, migration: SimMigration) -> bool:
         """Return whether the trial may migrate again. A failed migration waits while its node still drains."""
-        if migration.phase is MigrationPhase.RESTORED or trial.attempt >= migration.attempt or trial.state is None:
+        new = trial.attempts.number >= migration.attempt
+        if migration.phase is MigrationPhase.RESTORED or new or trial.pod.stage is None:
             return True
         drains = self._nodes[migration.node].draining
         rested = self._queue.now >= self._due(migration)

@@ -17,7 +17,8 @@ from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.scenario import Scenario
-from podium_simulator.system.state import Node, PodStage
+from podium_simulator.system.stages import PodStage
+from podium_simulator.system.state import Node
 
 
 class NodeEvents:
@@ -59,7 +60,7 @@ class NodeEvents:
 
     def _evict(self, node: Node) -> None:
         for trial in list(node.trials):
-            self._pods.lost(trial, trial.attempt)
+            self._pods.lost(trial, trial.attempts.number)
         self._reports.node_changed(node)
 
     def _recover(self, node: Node) -> None:
@@ -97,7 +98,7 @@ class NodeEvents:
             self._read_run_queues(node)
             for trial in list(node.trials):
                 self._reports.state_changed(trial)
-                if trial.state is PodStage.ENDED:
+                if trial.pod.stage is PodStage.ENDED:
                     self._pods.end_reported(trial)
             self._writer.catch_up(node)
             self._reports.node_changed(node)

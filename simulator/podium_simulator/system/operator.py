@@ -25,7 +25,7 @@ from podium_core.domain.actions import (
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialOrigin, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -37,8 +37,10 @@ from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import SimJob, Timing, TrialProgress
-from podium_simulator.system.state import PHASES, Gpu, Job, Node, PodStage, Trial
+from podium_simulator.system.stages import PHASES, PodStage
+from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import StatusWriter
+from podium_simulator.system.trial_state import Training
 from podium_simulator.traces.trace import RecordedTrial
 
 SHORTEST_SLEEP = 0.05
@@ -200,21 +202,22 @@ class Operator:
         namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
         key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
         curve = job.spec.curves[number % len(job.spec.curves)]
-        tries = tuple(curve.hparams.items())
-        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING, parameters=tries)
-        trial = self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+        origin = TrialOrigin(self._queue.now, tuple(curve.hparams.items()))
+        view = TrialView(key, job.view.key, number, origin, TrialPhase.PENDING)
+        trial = self.trials[key] = Trial(key, job, number, view, Training(curve, steps_of(curve)))
         insort(self._by_key, trial, key=attrgetter("key"))
         return trial
 
     def _restore_trial(self, job: Job, progress: TrialProgress) -> None:
         """Create a trial that exists already, in its present state."""
         trial = self._create_trial(job, progress.number)
-        known = zip(trial.steps, trial.curve.values, progress.values, strict=False)
-        trial.points = [Point(step, value, time) for step, value, time in known]
-        trial.evaluations, trial.trained = len(trial.points), progress.trained
-        trial.gpu_seconds = progress.gpu_seconds
-        if trial.trained > 0.0:
-            trial.checkpoint_seconds = trial.trained
+        training = trial.training
+        known = zip(training.steps, training.curve.values, progress.values, strict=False)
+        training.points = [Point(step, value, time) for step, value, time in known]
+        training.evaluations, training.trained = len(training.points), progress.trained
+        trial.gpu_time.seconds = progress.gpu_seconds
+        if training.trained > 0.0:
+            training.checkpoint_seconds = training.trained
         trial.written_status = trial.record(self._queue.now)
         if progress.ended is not None:
             trial.ended = self._queue.now
@@ -222,22 +225,20 @@ class Operator:
         elif progress.gpus:
             self._restore_pod(trial, tuple([self._gpus[uuid] for uuid in progress.gpus]), holds=progress.holds)
         else:
-            trial.publish(TrialPhase.REQUEUED if trial.trained > 0.0 else TrialPhase.PENDING)
+            trial.publish(TrialPhase.REQUEUED if training.trained > 0.0 else TrialPhase.PENDING)
 
     def _restore_pod(self, trial: Trial, gpus: tuple[Gpu, ...], *, holds: bool) -> None:
         """Put the pod of a trial that exists already on its GPUs: it trains, is suspended, or waits at its gate."""
-        started = trial.trained > 0.0
-        trial.node, trial.gpus, trial.pod_since = gpus[0].node, gpus, self._queue.now
-        trial.node.trials.append(trial)
+        started, pod, node = trial.training.trained > 0.0, trial.pod, gpus[0].node
+        pod.node, pod.gpus, pod.created = node, gpus, self._queue.now
+        node.trials.append(trial)
         if started or holds:
             self._writer.start(trial)
         if started and not holds:
-            seconds = trial.job.spec.method.suspend
-            trial.suspensions, trial.suspend_seconds = 1, seconds
-            trial.recent.append((seconds, None))
-        state = PodStage.RUNNING if holds else PodStage.SUSPENDED if started else PodStage.GATED
-        self._pods.restore(trial, state)
-        trial.publish(PHASES[state])
+            trial.switches.suspended(trial.job.spec.method.suspend)
+        stage = PodStage.RUNNING if holds else PodStage.SUSPENDED if started else PodStage.GATED
+        self._pods.restore(trial, stage)
+        trial.publish(PHASES[stage])
 
     def _write_run_queues(self, action: WriteRunQueues) -> None:
         self._epochs[action.node] = action.epoch

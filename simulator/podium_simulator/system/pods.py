@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Point
 from podium_simulator.system.agent import Step, gpus_in_transition, next_steps
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
@@ -18,7 +17,9 @@ from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import Span, Value
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
-from podium_simulator.system.state import OCCUPIES, USES, Node, PodStage, SimMigration, Trial
+from podium_simulator.system.stages import OCCUPIES, USES, PodStage
+from podium_simulator.system.state import Node, Trial
+from podium_simulator.system.trial_state import SimMigration
 
 _CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
 
@@ -54,41 +55,42 @@ class Pods:
     def create(self, trial: Trial, attempt: int) -> None:
         migration = trial.migration
         if migration is not None and trial.in_image:
-            migration.known_values = len(trial.points)
-            if trial.state is not None:  # its old pod ends
+            migration.known_values = len(trial.training.points)
+            if trial.pod.stage is not None:  # its old pod ends
                 self.delete(trial)
-        trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
+        pod = trial.pod
+        trial.attempts.number, pod.created, pod.stuck = attempt, self._queue.now, False
         self._enter(trial, PodStage.PLACING)
-        self._queue.after(self._timing.place, self._worst_position, trial, guard=trial)
+        self._queue.after(self._timing.place, self._place, trial, guard=pod)
         self._queue.after(self._chance.pod_lifetime(), self.lost, trial, attempt)
 
-    def restore(self, trial: Trial, state: PodStage) -> None:
-        """Put a trial that exists when the simulation begins into its present state."""
-        self._enter(trial, state)
-        if state is PodStage.RUNNING:
+    def restore(self, trial: Trial, stage: PodStage) -> None:
+        """Put a trial that exists when the simulation begins into its present stage."""
+        self._enter(trial, stage)
+        if stage is PodStage.RUNNING:
             self._schedule_evaluation(trial)
 
     def delete(self, trial: Trial) -> None:
         """Delete the pod without a checkpoint: the trial ends."""
-        node = trial.node
+        node = trial.pod.node
         self._release(trial)
         self._writer.close(trial, node)
 
     def request_end(self, trial: Trial) -> None:
         """Ask the pod to end: the trial may checkpoint first, if it has started."""
-        trial.terminating = True
-        self._queue.after(self._timing.order, self._end_requested, trial, trial.attempt)
+        trial.pod.terminating = True
+        self._queue.after(self._timing.order, self._end_requested, trial, trial.attempts.number)
 
     def request_migration(self, trial: Trial, migration: SimMigration) -> None:
         """Tell the trial's agent to make an image of it."""
-        if trial.migration is migration and migration.phase is MigrationPhase.REQUESTED and trial.node is not None:
-            trial.asked_to_migrate = trial.attempt < migration.attempt
+        if trial.migration is migration and migration.phase is MigrationPhase.REQUESTED and trial.pod.node is not None:
+            trial.pod.asked_to_migrate = trial.attempts.number < migration.attempt
             self._run_agent_of(trial)
 
     def migration_failed(self, trial: Trial, migration: SimMigration) -> None:
         """Handle a failed migration: only state that an image alone holds is lost."""
-        trial.asked_to_migrate = False
-        if migration.pushed and trial.state is None and trial.attempt < migration.attempt:
+        trial.pod.asked_to_migrate = False
+        if migration.pushed and trial.pod.stage is None and trial.attempts.number < migration.attempt:
             self._discard_unsaved(trial)
         self._run_agent_of(trial)
 
@@ -102,14 +104,14 @@ class Pods:
                     usual.record_start if fact.record_start is None else fact.record_start,
                     self._agent_saw_start,
                     trial,
-                    trial.attempt,
+                    trial.attempts.number,
                 )
                 self._then(trial, PodStage.STARTING, self._seconds_until_found(trial), self._load)
-                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempt)
+                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempts.number)
             elif step is Step.RESTORE:
-                self._queue.after(self._timing.record_start, self._agent_saw_start, trial, trial.attempt)
+                self._queue.after(self._timing.record_start, self._agent_saw_start, trial, trial.attempts.number)
                 self._timed(trial, PodStage.RESTORING, method.migration_seconds / 2.0, self._restored)
-                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempt)
+                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempts.number)
             elif step is Step.MAKE_IMAGE:
                 self._timed(trial, PodStage.MAKING_IMAGE, method.migration_seconds / 2.0, self._pushed)
             elif step is Step.CANCEL_IMAGE:
@@ -133,63 +135,62 @@ class Pods:
                 gpu.effective_epoch = gpu.agent_epoch
                 self._reports.run_queue_reached(node)
 
-    # Transitions between states.
+    # Transitions between stages.
 
-    def _enter(self, trial: Trial, state: PodStage | None) -> None:
-        now = self._queue.now
-        if trial.node is not None and self._telemetry.lags:
-            self._telemetry.record_change(trial.node)
-        if trial.state is PodStage.RUNNING:
-            trial.trained += now - trial.trains_from
-        elif trial.state is PodStage.LOADING:
-            trial.load_left -= now - trial.since
-        use = None if trial.state is None else USES.get(trial.state)
-        if use is not None and now > trial.since:
-            for gpu in trial.gpus:
-                self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
-        occupies = state in OCCUPIES
-        if occupies and trial.held_since is None:
-            trial.held_since = now
-            trial.first_held = now if trial.first_held is None else trial.first_held
-        elif not occupies and trial.held_since is not None:
-            trial.gpu_seconds = trial.charged(now)
-            trial.held_since = None
-        before, trial.state, trial.since = trial.state, state, now
-        trial.version += 1
-        if state is not None:
+    def _enter(self, trial: Trial, stage: PodStage | None) -> None:
+        now, pod, gpu_time = self._queue.now, trial.pod, trial.gpu_time
+        if pod.node is not None and self._telemetry.lags:
+            self._telemetry.record_change(pod.node)
+        before = pod.stage
+        if before is PodStage.RUNNING:
+            trial.training.pause(now)
+        elif before is PodStage.LOADING:
+            pod.load_left -= now - pod.since
+        use = None if before is None else USES.get(before)
+        if use is not None and now > pod.since:
+            for gpu in pod.gpus:
+                self.spans.append(Span(gpu.uuid, trial.key, trial.number, pod.since, now, use))
+        if stage not in OCCUPIES:
+            gpu_time.stop(now, len(pod.gpus))
+        elif gpu_time.held_since is None:
+            gpu_time.start(now)
+        pod.stage, pod.since = stage, now
+        pod.version += 1
+        if stage is not None:
             self._reports.state_changed(trial)
-            if before is PodStage.LOADING and state is PodStage.RUNNING:
+            if before is PodStage.LOADING and stage is PodStage.RUNNING:
                 return  # the agent has seen it running before
             # The trial's record grows when an allocation starts and when a suspension or a resumption is complete.
             self._writer.wake(
-                trial, news=state in (PodStage.SUSPENDED, PodStage.RESUMING) or before is PodStage.RESUMING
+                trial, news=stage in (PodStage.SUSPENDED, PodStage.RESUMING) or before is PodStage.RESUMING
             )
 
-    def _then(self, trial: Trial, state: PodStage, seconds: float, call: Callable[[Trial], None]) -> None:
-        self._enter(trial, state)
-        self._queue.after(seconds, call, trial, guard=trial)
+    def _then(self, trial: Trial, stage: PodStage, seconds: float, call: Callable[[Trial], None]) -> None:
+        self._enter(trial, stage)
+        self._queue.after(seconds, call, trial, guard=trial.pod)
 
-    def _timed(self, trial: Trial, state: PodStage, seconds: float, call: Callable[[Trial, float], None]) -> None:
-        """Enter a state; `call` receives the duration, which is not known before."""
+    def _timed(self, trial: Trial, stage: PodStage, seconds: float, call: Callable[[Trial, float], None]) -> None:
+        """Enter a stage; `call` receives the duration, which is not known before."""
         jittered = self._chance.jittered(seconds, trial.job.spec.method)
-        self._enter(trial, state)
-        self._queue.after(jittered, call, trial, jittered, guard=trial)
+        self._enter(trial, stage)
+        self._queue.after(jittered, call, trial, jittered, guard=trial.pod)
 
-    def _worst_position(self, trial: Trial) -> None:
+    def _place(self, trial: Trial) -> None:
         if not self._placed(trial):
             self._unplaced.append(trial)
-            self._queue.after(self._timing.stuck, self._stuck, trial, guard=trial)
+            self._queue.after(self._timing.stuck, self._stuck, trial, guard=trial.pod)
 
     def _placed(self, trial: Trial) -> bool:
         self._telemetry.refresh()
         gpus = place(trial, self._nodes)
         if not gpus:
             return False
-        self._telemetry.record_change(gpus[0].node)
-        trial.node, trial.gpus, trial.stuck = gpus[0].node, gpus, False
-        trial.node.trials.append(trial)
+        pod, node = trial.pod, gpus[0].node
+        self._telemetry.record_change(node)
+        pod.node, pod.gpus, pod.stuck = node, gpus, False
+        node.trials.append(trial)
         known = trial.job.spec.fact(trial.number).gate
-        gate = self._timing.gate if known is None else max(0.0, trial.pod_since + known - self._queue.now)
+        gate = self._timing.gate if known is None else max(0.0, pod.created + known - self._queue.now)
         self._then(trial, PodStage.CREATING, gate, self._at_gate)
         return True
 
@@ -197,11 +198,11 @@ class Pods:
         """Retry pods without a node, the oldest first, when a slot is free or a node accepts trials again."""
         waiting, self._unplaced = self._unplaced, []
         for trial in waiting:
-            if trial.state is PodStage.PLACING and not self._placed(trial):
+            if trial.pod.stage is PodStage.PLACING and not self._placed(trial):
                 self._unplaced.append(trial)
 
     def _stuck(self, trial: Trial) -> None:
-        trial.stuck = True
+        trial.pod.stuck = True
         self._reports.state_changed(trial)
 
     def _at_gate(self, trial: Trial) -> None:
@@ -213,23 +214,23 @@ class Pods:
         fact, usual = trial.job.spec.fact(trial.number), self._timing
         load = usual.load if fact.load is None else fact.load
         until_found = min(load, usual.processes_found if fact.processes_found is None else fact.processes_found)
-        trial.load_left = load - until_found
+        trial.pod.load_left = load - until_found
         return until_found
 
     def _agent_saw_start(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt == attempt and trial.state not in (None, PodStage.ENDED):
+        if trial.attempts.number == attempt and trial.pod.alive:
             self._writer.start(trial)
 
     def _load(self, trial: Trial) -> None:
-        if trial.load_left <= 0.0:
+        if trial.pod.load_left <= 0.0:
             self._begin(trial)
             return
-        self._then(trial, PodStage.LOADING, trial.load_left, self._begin)
+        self._then(trial, PodStage.LOADING, trial.pod.load_left, self._begin)
         self._run_agent_of(trial)  # its time slice may have passed meanwhile
 
     def _begin(self, trial: Trial) -> None:
-        trial.load_left = 0.0
-        if trial.attempt and trial.checkpoint_seconds is not None:
+        trial.pod.load_left = 0.0
+        if trial.attempts.number and trial.training.checkpoint_seconds is not None:
             self.requeues.append(self._timing.save + self._timing.gate + self._timing.load)
         self._train(trial)
 
@@ -239,28 +240,24 @@ class Pods:
         self._run_agent_of(trial)  # its time slice may have passed meanwhile
 
     def _schedule_evaluation(self, trial: Trial) -> None:
-        trial.trains_from = self._queue.now
-        left = trial.curve.seconds[trial.evaluations] - trial.trained
-        self._queue.after(left, self._evaluate, trial, guard=trial)
+        training = trial.training
+        training.trains_from = self._queue.now
+        left = training.curve.seconds[training.evaluations] - training.trained
+        self._queue.after(left, self._evaluate, trial, guard=trial.pod)
 
     def _evaluate(self, trial: Trial) -> None:
-        now, index = self._queue.now, trial.evaluations
-        trial.trained = trial.curve.seconds[index]  # avoids accumulated rounding errors
-        trial.trains_from = now
-        trial.evaluations += 1
-        # otherwise the trial repeats the step: the agent ignores steps that it has read before
-        if index == len(trial.points):
-            step, value = trial.steps[index], trial.curve.values[index]
-            trial.points.append(Point(step, value, now))
-            self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
+        now = self._queue.now
+        point = trial.training.evaluate(now)
+        if point is not None:
+            self.values.append(Value(now, trial.job.view.key, trial.key, point.step, point.value))
             self._writer.note_value(trial)
-        if trial.evaluations < len(trial.curve.seconds):
+        if not trial.training.complete:
             self._schedule_evaluation(trial)
             return
         trial.ended = now
         known = trial.job.spec.fact(trial.number).ended
         seen = self._timing.ended if known is None else known
-        if trial.node is not None and trial.node.silent:
+        if trial.pod.node is not None and trial.pod.node.silent:
             seen += FINAL_REPORT_SECONDS
         self._then(trial, PodStage.ENDED, seen, self._succeeded)
         self._writer.process_ended(trial)
@@ -274,50 +271,48 @@ class Pods:
         self._end_pod(trial, TrialPhase.SUCCEEDED)
 
     def _suspended(self, trial: Trial, took: float) -> None:
-        trial.suspensions += 1
-        trial.suspend_seconds += took
-        trial.recent.append((took, None))
+        trial.switches.suspended(took)
         self._enter(trial, PodStage.SUSPENDED)
         self._run_agent_of(trial)
 
     def _pushed(self, trial: Trial, _: float) -> None:
         self._enter(trial, PodStage.SUSPENDED)
-        if trial.asked_to_migrate and trial.migration is not None and trial.node is not None:
-            trial.migration.pushed = True
-            self._reports.node_changed(trial.node)
+        pod, migration = trial.pod, trial.migration
+        if pod.asked_to_migrate and migration is not None and pod.node is not None:
+            migration.pushed = True
+            self._reports.node_changed(pod.node)
 
     def _restored(self, trial: Trial, _: float) -> None:
-        trial.migrations += 1
+        trial.attempts.migrations += 1
         self._timed(trial, PodStage.RESUMING, trial.job.spec.method.resume, self._resumed)
 
     def _resumed(self, trial: Trial, took: float) -> None:
-        trial.resumptions += 1
-        trial.resume_seconds += took
-        trial.recent[-1] = (trial.recent[-1][0], took)
-        if trial.load_left > 0.0:
+        trial.switches.resumed(took)
+        if trial.pod.load_left > 0.0:
             self._load(trial)
         else:
             self._train(trial)
 
     def _end_requested(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.terminating:
+        pod = trial.pod
+        if trial.attempts.number != attempt or not (pod.alive and pod.terminating):
             return
-        if trial.state in (PodStage.PLACING, PodStage.CREATING, PodStage.GATED):
+        if pod.stage in (PodStage.PLACING, PodStage.CREATING, PodStage.GATED):
             self._pod_lost(trial)  # nothing of this attempt has run, or its node is down
             return
-        trial.asked_to_end = True
+        pod.asked_to_end = True
         self._run_agent_of(trial)
 
     def _saved(self, trial: Trial) -> None:
-        trial.checkpoint_seconds = trial.trained
-        trial.checkpoints += 1
+        trial.training.checkpoint_seconds = trial.training.trained
+        trial.training.checkpoints += 1
         self._end_pod(trial, TrialPhase.REQUEUED)
 
     # Ends of a pod.
 
     def _end_pod(self, trial: Trial, phase: TrialPhase, *, fault: bool = False) -> None:
         """End the pod. `fault`: by a fault, so the trial restarts from its last checkpoint."""
-        node = trial.node
+        node = trial.pod.node
         self._release(trial)
         if fault and not trial.in_image:
             self._discard_unsaved(trial)
@@ -326,53 +321,35 @@ class Pods:
 
     def lost(self, trial: Trial, attempt: int) -> None:
         """Lose a pod by the cluster's fault: another pod continues from the last checkpoint."""
-        if trial.attempt == attempt and trial.state not in (None, PodStage.ENDED):
-            self._delay_retry(trial)
+        if trial.attempts.number == attempt and trial.pod.alive:
+            known = trial.written_status.curve
+            trial.attempts.count_loss(self._queue.now, known[-1].step if known else None)
             self._pod_lost(trial)
 
     def _pod_lost(self, trial: Trial) -> None:
         self._end_pod(trial, TrialPhase.REQUEUED, fault=True)
 
-    def _delay_retry(self, trial: Trial) -> None:
-        """Delay a retry as the operator does (`domain.observe`): from the second loss without progress on."""
-        known = trial.written_status.curve
-        step, before = known[-1].step if known else None, trial.disruption
-        if before is None or (step is not None and (before[1] is None or step > before[1])):
-            trial.disruption = (1, step)
-            return
-        trial.retry_at = self._queue.now + retry_delay(before[0])
-        trial.disruption = (before[0] + 1, step)
-
     def _crash(self, trial: Trial, attempt: int) -> None:
         """Fail the process by its own fault: counted, and retried after a delay."""
-        if trial.attempt != attempt or trial.state not in _CAN_CRASH:
+        if trial.attempts.number != attempt or trial.pod.stage not in _CAN_CRASH:
             return
-        trial.failures += 1
-        if trial.failures > trial.job.view.limits.retries:
+        attempts = trial.attempts
+        attempts.failures += 1
+        if attempts.failures > trial.job.view.limits.retries:
             trial.ended = self._queue.now
             self._end_pod(trial, TrialPhase.FAILED, fault=True)
             return
-        trial.retry_at = self._queue.now + retry_delay(trial.failures)
+        attempts.retry_at = self._queue.now + retry_delay(attempts.failures)
         self._end_pod(trial, TrialPhase.REQUEUED, fault=True)
 
     def _discard_unsaved(self, trial: Trial) -> None:
-        """Discard the training since the last checkpoint. Reported values remain, as in the trial's status."""
-        done = trial.evaluations
-        kept_seconds = trial.checkpoint_seconds or 0.0
-        if trial.job.spec.checkpoints and done:
-            kept_seconds = max(kept_seconds, trial.curve.seconds[done - 1])
-            trial.checkpoint_seconds = kept_seconds
-        trial.lost_seconds += trial.trained - kept_seconds
-        trial.trained = kept_seconds
-        while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept_seconds:
-            trial.evaluations -= 1
-        del trial.points[max(trial.evaluations, len(trial.written_status.curve)) :]
+        written, saves = len(trial.written_status.curve), trial.job.spec.checkpoints
+        trial.training.discard_unsaved(written, saves_evaluations=saves)
 
     def _release(self, trial: Trial) -> None:
-        node = trial.node
+        node = trial.pod.node
         self._enter(trial, None)
-        trial.node, trial.gpus = None, ()
-        trial.terminating = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
+        trial.pod.release()
         if node is not None:
             node.trials.remove(trial)
             self._reports.node_changed(node)
@@ -380,21 +357,21 @@ class Pods:
         self.retry()
 
     def _run_agent_of(self, trial: Trial) -> None:
-        if trial.node is not None:
-            self.run_agent(trial.node)
+        if trial.pod.node is not None:
+            self.run_agent(trial.pod.node)
 
     def stop_with_node(self, trial: Trial) -> None:
         """Stop the trial of a failed node; this is not known yet."""
-        if trial.state is PodStage.ENDED:
+        now, pod = self._queue.now, trial.pod
+        if pod.stage is PodStage.ENDED:
             self._succeeded(trial)  # its final values were read
             return
-        now = self._queue.now
-        if trial.state is PodStage.RUNNING:
-            trial.trained += now - trial.trains_from
-        use = None if trial.state is None else USES.get(trial.state)
+        if pod.stage is PodStage.RUNNING:
+            trial.training.pause(now)
+        use = None if pod.stage is None else USES.get(pod.stage)
         if use is not None:
-            for gpu in trial.gpus:
-                self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
-        trial.gpu_seconds, trial.held_since = trial.charged(now), None
-        trial.since, trial.state = now, PodStage.CREATING  # so that no further time is counted
-        trial.version += 1
+            for gpu in pod.gpus:
+                self.spans.append(Span(gpu.uuid, trial.key, trial.number, pod.since, now, use))
+        trial.gpu_time.stop(now, len(pod.gpus))
+        pod.since, pod.stage = now, PodStage.CREATING  # so that no further time is counted
+        pod.version += 1

@@ -13,7 +13,8 @@ from podium_core.domain.phase import TrialPhase, check
 from podium_core.domain.snapshot import Availability, GpuMemory, GpuView, RunQueueView
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.state import PHASES, Gpu, Node, PodStage, Trial
+from podium_simulator.system.stages import PHASES, PodStage
+from podium_simulator.system.state import Gpu, Node, Trial
 from podium_simulator.system.telemetry import reserved_bytes
 
 _ON_THE_WAY = frozenset(
@@ -57,9 +58,10 @@ class Reports:
     def state_changed(self, trial: Trial) -> None:
         """Report a trial's changed state at once."""
         self._states[trial] = None
-        self._more |= trial.state not in _ON_THE_WAY
-        if trial.node is not None:
-            self._nodes[trial.node.spec.name] = trial.node
+        node = trial.pod.node
+        self._more |= trial.pod.stage not in _ON_THE_WAY
+        if node is not None:
+            self._nodes[node.spec.name] = node
         self._soon()
 
     def node_changed(self, node: Node) -> None:
@@ -101,10 +103,10 @@ class Reports:
         states, nodes, more = self._states, self._nodes, self._more
         self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
-            state, node = trial.state, trial.node
+            stage, node = trial.pod.stage, trial.pod.node
             # otherwise no agent is left to report it
-            if state is not None and (node is None or (node.up and (not node.silent or state in _BY_ITSELF))):
-                self._see(trial, PHASES[state])
+            if stage is not None and (node is None or (node.up and (not node.silent or stage in _BY_ITSELF))):
+                self._see(trial, PHASES[stage])
         for node in nodes.values():
             for gpu in node.gpus:
                 gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node)
@@ -126,9 +128,9 @@ def _old_view(gpu: Gpu, node: Node) -> GpuView:
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
     old = gpu.view
-    here = [trial for trial in gpu.trials if trial.state is not PodStage.ENDED]
-    at_work = [t for t in here if t.held_since is not None]
-    holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
+    here = [trial for trial in gpu.trials if trial.pod.stage is not PodStage.ENDED]
+    at_work = [t for t in here if t.gpu_time.held_since is not None]
+    holder = min(at_work, key=lambda t: (t.gpu_time.held_since, t.key), default=None)
     return GpuView(
         node=old.node,
         uuid=old.uuid,
@@ -136,7 +138,7 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         slots=old.slots,
         free_slots=max(0, old.slots - len(here)),
         holder=None if holder is None else holder.key,
-        holder_since=None if holder is None else holder.held_since,
+        holder_since=None if holder is None else holder.gpu_time.held_since,
         trials=tuple([trial.key for trial in here]),
         run_queue=RunQueueView(
             old.run_queue.trials,

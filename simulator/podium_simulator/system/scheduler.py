@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.load_balance import LOAD_BALANCE
-from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.views import GpuReading, MemoryUse, NodeView, PodNeed
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.telemetry import load_percent, reserved_bytes
 
@@ -80,8 +80,7 @@ def _reading(gpu: Gpu, node: Node) -> GpuReading:
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
-        memory_reserved=reserved,
-        memory_used=reserved if reported is None else reported.memory,
+        memory=MemoryUse(reserved=reserved, used=reserved if reported is None else reported.memory),
         sm_utilization=load_percent(here) if reported is None else reported.load,
         health="Healthy",
         slots=node.spec.slots,

@@ -5,11 +5,7 @@ Only the engine changes it. What the planner may know is `Trial.view` and `Gpu.v
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
@@ -19,71 +15,18 @@ from podium_core.domain.snapshot import (
     Intent,
     JobView,
     PodView,
-    Point,
     Relocation,
     TrialKey,
+    TrialResult,
+    TrialUsage,
     TrialView,
 )
-from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.policies.base import Policy
-from podium_simulator.system.outcome import TRAINING
 from podium_simulator.system.scenario import NodeSpec, SimJob
-from podium_simulator.traces.trace import RecordedTrial
+from podium_simulator.system.stages import OCCUPIES, PodStage
+from podium_simulator.system.trial_state import GpuTime, SimAttempts, SimMigration, Switches, Training, WrittenStatus
 
-
-class PodStage(Enum):
-    """State of a trial's pod, as its node knows it."""
-
-    PLACING = auto()  # no node yet
-    CREATING = auto()
-    GATED = auto()
-    STARTING = auto()  # its gate is open
-    LOADING = auto()  # its agent has found its processes: it can be suspended from here on
-    RUNNING = auto()
-    CHECKPOINTING = auto()
-    SUSPENDING = auto()
-    SUSPENDED = auto()
-    MAKING_IMAGE = auto()  # suspended, and written to an image from which it continues on another node
-    RESTORING = auto()  # on the other node: its gate is open
-    RESUMING = auto()
-    ENDED = auto()  # its process has ended; its pod does not report it yet
-
-
-OCCUPIES = frozenset(
-    {
-        *(PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING),
-        *(PodStage.SUSPENDING, PodStage.RESTORING, PodStage.RESUMING),
-    }
-)
-PHASES: Mapping[PodStage, TrialPhase] = {
-    PodStage.PLACING: TrialPhase.PENDING,
-    PodStage.CREATING: TrialPhase.PENDING,
-    PodStage.GATED: TrialPhase.GATED,
-    PodStage.STARTING: TrialPhase.RUNNING,
-    PodStage.LOADING: TrialPhase.RUNNING,
-    PodStage.RUNNING: TrialPhase.RUNNING,
-    PodStage.CHECKPOINTING: TrialPhase.RUNNING,
-    PodStage.SUSPENDING: TrialPhase.SUSPENDING,
-    PodStage.SUSPENDED: TrialPhase.SUSPENDED,
-    PodStage.MAKING_IMAGE: TrialPhase.SUSPENDED,
-    PodStage.RESTORING: TrialPhase.RUNNING,
-    PodStage.RESUMING: TrialPhase.RESUMING,
-    PodStage.ENDED: TrialPhase.RUNNING,
-}
-
-# Use of the GPU in each state, for people.
-USES: Mapping[PodStage, str] = {
-    PodStage.STARTING: "starting",
-    PodStage.LOADING: "loading",
-    PodStage.RUNNING: TRAINING,
-    PodStage.CHECKPOINTING: "saving",
-    PodStage.SUSPENDING: "suspending",
-    PodStage.RESTORING: "restoring",
-    PodStage.RESUMING: "resuming",
-}
-
-
-_NO_INTENT, _SUSPENDED, _NOT_MIGRATED = Intent(), Intent(suspend=True), Relocation()
+_NO_INTENT, _SUSPENDED, _NOT_MIGRATED, _NO_RESULT = Intent(), Intent(suspend=True), Relocation(), TrialResult()
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +70,7 @@ class Gpu:
     @property
     def trials(self) -> list[Trial]:
         """Trials with a slot on it. O(trials on the node)."""
-        return [trial for trial in self.node.trials if self in trial.gpus]
+        return [trial for trial in self.node.trials if self in trial.pod.gpus]
 
 
 @dataclass(slots=True, eq=False)
@@ -149,103 +92,81 @@ class Node:
     trials: list[Trial] = field(default_factory=list)  # with a slot of a GPU here
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenStatus:
-    """A trial's record in the API, as its agent wrote it at `at`.
-
-    `totals`: what all its suspensions took. `switch_seconds`: mean of the newest suspensions and resumptions; None:
-    unknown.
-    """
-
-    at: float = -math.inf
-    curve: tuple[Point, ...] = ()
-    gpu_seconds: float = 0.0
-    totals: SwitchTotals = field(default_factory=SwitchTotals)
-    switch_seconds: float | None = None
-
-
 @dataclass(slots=True, eq=False)
-class SimMigration:
-    """Live migration from `node` to `target`.
+class SimPod:
+    """Pod of a trial's present attempt; while its stage is None, the trial has no pod.
 
-    `attempt`: attempt of its pod there. `since`: start of the phase. `known_values`: number of values reported when
-    that pod was created. `pushed`: its image is in the registry, with all of its training.
+    `version` counts changes of the stage: events of older ones are void. `since`: start of the stage. `load_left`:
+    seconds until its first step. `asked_to_end`, `asked_to_migrate`: its node knows of the request; a pod that is asked
+    to migrate gets no time slice.
     """
 
-    node: str
-    target: str
-    reason: str
-    attempt: int
-    since: float
-    phase: MigrationPhase = MigrationPhase.REQUESTED
-    code: str = ""
-    known_values: int = 0
-    pushed: bool = False
+    stage: PodStage | None = None
+    version: int = 0
+    since: float = 0.0
+    created: float = 0.0
+    node: Node | None = None
+    gpus: tuple[Gpu, ...] = ()
+    load_left: float = 0.0
+    terminating: bool = False
+    asked_to_end: bool = False
+    asked_to_migrate: bool = False
+    stuck: bool = False
+
+    @property
+    def occupies(self) -> bool:
+        """Return whether its process uses the GPUs."""
+        return self.stage in OCCUPIES
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it exists and its process has not ended."""
+        return self.stage is not None and self.stage is not PodStage.ENDED
+
+    def release(self) -> None:
+        """Release its GPUs: the pod is gone, and with it what it was asked."""
+        self.node, self.gpus = None, ()
+        self.terminating = self.asked_to_end = self.asked_to_migrate = self.stuck = False
+
+    def view(self, name: str) -> PodView:
+        """Return the pod as the planner sees it."""
+        return PodView(
+            name=name,
+            node=None if self.node is None else self.node.spec.name,
+            gpus=tuple([gpu.uuid for gpu in self.gpus]),
+            since=self.created,
+            terminating=self.terminating,
+            stuck=self.stuck,
+            waits_for_capacity=self.stuck,
+        )
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
+    """One trial. `written_status`: its record in the API; `view`: what the planner knows of it."""
+
     key: TrialKey
     job: Job
     number: int
-    curve: RecordedTrial
-    steps: Sequence[float]  # of each evaluation
     view: TrialView
-    state: PodStage | None = None  # None: it has no pod
-    version: int = 0  # counts changes of state: events of older states are void
-    node: Node | None = None
-    gpus: tuple[Gpu, ...] = ()
-    attempt: int = 0
-    since: float = 0.0  # start of the state
-    pod_since: float = 0.0
-    held_since: float | None = None
-    load_left: float = 0.0  # seconds until its first step
-    trained: float = 0.0  # seconds until `trains_from`
-    trains_from: float = 0.0
-    evaluations: int = 0
-    points: list[Point] = field(default_factory=list)
-    written_status: WrittenStatus = field(default_factory=WrittenStatus)
-    checkpoint_seconds: float | None = None  # seconds of training that a later pod finds in the checkpoint
-    terminating: bool = False
-    asked_to_end: bool = False  # its node knows that it is asked to end
-    asked_to_migrate: bool = False  # its node knows that it is asked to migrate: it gets no time slice
+    training: Training
+    pod: SimPod = field(default_factory=SimPod)
+    gpu_time: GpuTime = field(default_factory=GpuTime)
+    switches: Switches = field(default_factory=Switches)
+    attempts: SimAttempts = field(default_factory=SimAttempts)
     migration: SimMigration | None = None
-    stuck: bool = False
-    failures: int = 0
-    # consecutive losses without a step, and the step known at the last one
-    disruption: tuple[int, float | None] | None = None
-    retry_at: float = 0.0
-    gpu_seconds: float = 0.0
-    lost_seconds: float = 0.0  # of training that is repeated
-    first_held: float | None = None
+    written_status: WrittenStatus = field(default_factory=WrittenStatus)
     ended: float | None = None
-    suspensions: int = 0  # completed
-    resumptions: int = 0
-    checkpoints: int = 0  # for another trial or for its node; each is followed by a new pod
-    migrations: int = 0  # live migrations to another node
-    suspend_seconds: float = 0.0  # seconds that they took
-    resume_seconds: float = 0.0
-    # Seconds of suspension and, once it was resumed, of resumption: as many as the agent keeps in the trial's status.
-    recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
-
-    @property
-    def occupies(self) -> bool:
-        return self.state in OCCUPIES
 
     @property
     def freezes(self) -> bool:
         return self.job.view.abilities.suspendable
 
     @property
-    def switch_seconds(self) -> float | None:
-        """Mean seconds of its suspension and resumption so far, as the operator reads them; None: unknown."""
-        return mean_switch(self.recent)
-
-    @property
     def starts_from_image(self) -> bool:
-        """Whether its pod starts from an image and has not reported progress yet."""
+        """Return whether the trial's pod starts from an image and has not reported progress yet."""
         migration = self.migration
-        return migration is not None and migration.phase in IN_PROGRESS and self.attempt >= migration.attempt
+        return migration is not None and migration.phase in IN_PROGRESS and self.attempts.number >= migration.attempt
 
     @property
     def in_image(self) -> bool:
@@ -255,63 +176,43 @@ class Trial:
             migration is not None
             and migration.phase in NOT_RESUMABLE
             and migration.pushed
-            and self.attempt < migration.attempt
+            and self.attempts.number < migration.attempt
         )
 
-    def charged(self, now: float) -> float:
-        """Return the GPU-seconds until now."""
-        held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
-        return self.gpu_seconds + held
-
     def record(self, now: float) -> WrittenStatus:
-        """Return what its agent would write now."""
-        points = self.written_status.curve if len(self.written_status.curve) == len(self.points) else tuple(self.points)
-        totals = SwitchTotals(self.suspensions, self.suspend_seconds, self.resumptions, self.resume_seconds)
-        return WrittenStatus(now, points, self.charged(now), totals, self.switch_seconds)
+        """Return what the trial's agent would write now."""
+        known, points = self.written_status.curve, self.training.points
+        return WrittenStatus(
+            now,
+            known if len(known) == len(points) else tuple(points),
+            TrialUsage(self.gpu_time.charged(now, len(self.pod.gpus)), self.switches.mean_seconds),
+            self.switches.totals,
+        )
 
     def publish(self, phase: TrialPhase) -> None:
         """Publish the trial's state, without `dataclasses.replace`, which would dominate the run time."""
-        old, status = self.view, self.written_status
-        pod = self._pod_view() if self.state is not None else None
+        old, status, attempts = self.view, self.written_status, self.attempts
+        pod = None if self.pod.stage is None else self.pod.view(f"{self.key.name}-{attempts.number}")
         relocation = _NOT_MIGRATED if self.migration is None else self._relocation(self.migration)
         on_its_way = relocation.migration in NOT_RESUMABLE and not relocation.migrated
         self.view = TrialView(
             key=old.key,
             job=old.job,
             number=old.number,
-            created=old.created,
+            origin=old.origin,
             phase=phase,
             curve=status.curve,
-            gpu_seconds=status.gpu_seconds,
-            switch_seconds=status.switch_seconds,
-            parameters=old.parameters,
+            usage=status.usage,
             pod=pod,
-            attempts=Attempts(self.attempt, self.failures, self.retry_at, self._checkpoint_step()),
+            attempts=Attempts(attempts.number, attempts.failures, attempts.retry_at, self.training.checkpoint_step),
             intent=_SUSPENDED if on_its_way else _NO_INTENT,
             relocation=relocation,
-            finished_at=self.ended,
+            result=_NO_RESULT if self.ended is None else TrialResult(self.ended),
         )
-
-    def _pod_view(self) -> PodView:
-        return PodView(
-            name=f"{self.key.name}-{self.attempt}",
-            node=None if self.node is None else self.node.spec.name,
-            gpus=tuple([gpu.uuid for gpu in self.gpus]),
-            since=self.pod_since,
-            terminating=self.terminating,
-            stuck=self.stuck,
-            waits_for_capacity=self.stuck,
-        )
-
-    def _checkpoint_step(self) -> float | None:
-        saved = self.checkpoint_seconds
-        if saved is None:
-            return None
-        return max((s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= saved), default=0.0)
 
     def _relocation(self, migration: SimMigration) -> Relocation:
-        new = self.attempt >= migration.attempt
-        over = self.state is None or (new and migration.phase is MigrationPhase.RESTORED)
+        new = self.attempts.number >= migration.attempt
+        over = self.pod.stage is None or (new and migration.phase is MigrationPhase.RESTORED)
         return Relocation(
             migration=None if over else migration.phase,
             migrated=new and not over,

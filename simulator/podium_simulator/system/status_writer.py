@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.state import Node, Trial, WrittenStatus
+from podium_simulator.system.state import Node, Trial
+from podium_simulator.system.trial_state import WrittenStatus
 
 _ROUNDING = 1e-9  # rounding of sums of seconds: the fourth read after a write must not be before its 2 s
 
@@ -118,12 +119,13 @@ class StatusWriter:
         self._queue.at(time, self._write, trial, writer, guard=writer)
 
     def _write(self, trial: Trial, writer: _PodWriter) -> None:
-        if trial.node is None or not trial.node.up or trial.node.silent:
+        node = trial.pod.node
+        if node is None or not node.up or node.silent:
             return  # no agent is left to write, or it will catch up (`catch_up`)
         now = self._queue.now
         writer.last_write, writer.read_at, writer.news = now, now, False
         self._queue.after(self._timing.notice, self._publish, trial, trial.record(now))
-        if trial.held_since is not None and self._timing.holder_report < math.inf:
+        if trial.gpu_time.held_since is not None and self._timing.holder_report < math.inf:
             self._schedule(writer, now + self._timing.holder_report, trial)
 
     def _publish(self, trial: Trial, written_status: WrittenStatus) -> None:

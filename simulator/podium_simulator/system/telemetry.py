@@ -66,7 +66,7 @@ def gpu_use(here: Sequence[Trial]) -> GpuUse:
 
 def load_percent(here: Sequence[Trial]) -> float:
     """Return the load in percent."""
-    return 100.0 if any(trial.occupies for trial in here) else 0.0
+    return 100.0 if any(trial.pod.occupies for trial in here) else 0.0
 
 
 def reserved_bytes(here: Sequence[Trial]) -> int:

@@ -69,7 +69,7 @@ def read_table(path: Path, maximize: bool, report: Report = ignore) -> Trace:
 
 
 def _trials(table: Table, maximize: bool, name: str) -> tuple[dict[str, _Read], list[str], Numbers]:
-    """Return what each trial's rows hold, the columns that are no hyper-parameters, and the reader of numbers."""
+    """Return what each trial's rows hold, the columns beside the hyper-parameters, and the reader of numbers."""
     columns = _columns(table)
     further = {at: one for at, one in enumerate(table.names) if at not in columns and not unnamed(one)}
     indexes = [at for at, one in enumerate(table.names) if unnamed(one)]

@@ -249,7 +249,7 @@ def test_parquet_has_typed_columns(tmp_path: Path) -> None:
     objects = hostile_search()
     folder = saved(tmp_path / "saved", objects)
     arguments = ["export", "--from-files", str(folder), "-f", "parquet", "-o", str(tmp_path / "hostile.parquet")]
-    assert main.run(arguments) is Exit.FAILED  # 400 digits are no whole number of 64 bits
+    assert main.run(arguments) is Exit.FAILED  # 400 digits do not fit into a whole number of 64 bits
     assert not list(tmp_path.glob("*hostile*"))
 
 

@@ -177,7 +177,7 @@ def test_a_job_without_trials(snapshot: Snapshot) -> None:
 
 def test_gpu_seconds_add_up_to_the_time_of_the_gpus(snapshot: Snapshot) -> None:
     report = build(snapshot(600))
-    assert report.use.total == pytest.approx(2 * report.span)
+    assert report.use.total == pytest.approx(2 * report.period.span)
     held = sum(allocation.end - allocation.start for lane in report.lanes for allocation in lane.allocations)
     assert report.use.training + report.use.switching == pytest.approx(held)
 

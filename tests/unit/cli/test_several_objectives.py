@@ -75,7 +75,7 @@ def test_the_report_lists_the_front_with_its_parameters_and_draws_two_objectives
 def test_three_objectives_are_listed_and_not_drawn(snapshot: Snapshot) -> None:
     three = [*PAIR, {"metric": "size", "direction": "minimize"}]
     report = build(several(snapshot, objectives=three))
-    assert drawing(report) == ""
+    assert drawing(report.several) == ""
     assert "size (minimize)" in page.render(report)
 
 

@@ -61,6 +61,18 @@ def test_on_v1_groups_are_made_and_removed(tmp_path: Path) -> None:
     assert groups.remaining() == []
 
 
+def test_pods_have_the_cpu_time_of_one_program_with_the_nice_level_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nice, shares in ((0, "1024"), (15, "36"), (19, "15"), (-10, "1024")):
+        top = tmp_path / f"nice{nice}" / "devcluster-a"
+        top.mkdir(parents=True)
+        (top / "cpu.shares").write_text("1")
+        monkeypatch.setattr("os.nice", lambda _, nice=nice: nice)
+        ClusterCgroups("a", Hierarchies(False, (top.parent,), top.parent)).create(())
+        assert (top / "cpu.shares").read_text() == shares
+
+
 def test_on_v2_the_available_controllers_are_delegated(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids misc\n")
     top = tmp_path / "devcluster-a"

@@ -15,6 +15,7 @@ from podium_core.placement.fit import refuse
 from podium_core.placement.registry import POLICIES, placement_policy
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.testing.builders import make_reading
 from podium_extender.state.views import Views
 from podium_extender.verbs.decisions import MAX_POD_KINDS, NodeEvaluator
 from podium_extender.verbs.node_results import NodeResults
@@ -30,7 +31,14 @@ QUESTIONS = (
 
 def _gpu(chance: random.Random, name: str) -> GpuReading:
     health = chance.choice(["Healthy", "Healthy", "Unhealthy", "Unknown"])
-    return GpuReading(name, "X", 80, chance.randrange(90), health=health, slots=4, trials=chance.randrange(6))  # type: ignore[arg-type]
+    return make_reading(
+        name,
+        product="X",
+        memory_total=80,
+        memory_reserved=chance.randrange(90),
+        health=health,
+        trials=chance.randrange(6),
+    )  # type: ignore[arg-type]
 
 
 def _node(chance: random.Random, name: str, now: float) -> NodeView:

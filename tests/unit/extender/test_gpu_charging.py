@@ -11,11 +11,12 @@ from podium_core.placement.needs import InvalidPodError, need_of
 from podium_core.placement.node_parser import NodeReport, PlacedPod, current_gpus
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.pod import Pod
+from podium_core.testing.builders import make_reading
 from podium_extender.state.node_cache import Heartbeats
 
 
 def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:
-    return GpuReading(uuid="u", trials=trials, memory_reserved=reserved, health=health, slots=4)  # type: ignore[arg-type]
+    return make_reading("u", trials=trials, memory_reserved=reserved, health=health)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -34,20 +35,20 @@ def test_charge(gpus: list[GpuReading], needs: list[PodNeed], expected: list[int
 
 
 def test_charge_adds_declared_memory() -> None:
-    assert [gpu.memory_reserved for gpu in charge((reading(), reading()), [PodNeed(1, memory=7)])] == [7, 0]
+    assert [gpu.memory.reserved for gpu in charge((reading(), reading()), [PodNeed(1, memory=7)])] == [7, 0]
 
 
 def test_an_exclusive_pod_uses_no_slot() -> None:
     exclusive = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
     trial = PlacedPod("t", "n", PodNeed(1, memory=5))
     (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [exclusive, trial], {})
-    assert (gpu.trials, gpu.memory_reserved) == (1, 5)
+    assert (gpu.trials, gpu.memory.reserved) == (1, 5)
 
 
 def test_only_the_largest_movable_memory_counts() -> None:
     moved, stays = PodNeed(1, memory=60, memory_stays=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
-    assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
+    assert (gpu.trials, gpu.memory.reserved, gpu.memory.movable) == (4, 67, 60)
     assert (moved.memory_beside(gpu), stays.memory_beside(gpu)) == (7, 67)
 
 

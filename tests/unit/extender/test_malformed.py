@@ -54,6 +54,6 @@ def test_malformed_bodies_get_valid_responses(caches: Callable[..., NodeCache], 
         return seen
 
     seen = asyncio.run(main())
-    # some are only unusual (an annotation, an unknown node), others are no valid request
+    # some are only unusual (an annotation, an unknown node), others are invalid requests
     assert seen[200] > BODIES / 10
     assert seen[400] > BODIES / 10

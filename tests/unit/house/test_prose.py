@@ -85,6 +85,7 @@ def test_imperatives_are_recognised(summary: str, expected: bool) -> None:
         ("# somebody waits\nx = 1  # plain", 1),
         ("# users who create pods; there is no cluster; the cost is no larger", 0),
         ('f"{x} goes on"', 1),
+        ("# names that are no files; there are no others; they are no longer there", 1),
         ("whom = 1", 0),  # names of variables are not prose
     ],
 )
@@ -98,3 +99,13 @@ def test_summaries_of_private_names_are_free(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text('def _helper():\n    """the helper"""\n\n\ndef public():\n    """the public one"""\n')
     assert [finding.line for finding in summaries(file)] == [5]
+
+
+@pytest.mark.parametrize(
+    ("summary", "count"),
+    [("Return its pod.", 1), ("Return whether it runs.", 1), ("Return the trial and its pod.", 0)],
+)
+def test_a_pronoun_needs_a_noun_before_it(summary: str, count: int, tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(f'def public():\n    """{summary}"""\n')
+    assert len(list(summaries(file))) == count

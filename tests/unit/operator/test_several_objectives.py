@@ -49,7 +49,7 @@ def snapshot(search: HyperParamJob) -> Snapshot:
 def test_the_planner_sees_the_directions_and_the_values_at_the_last_step() -> None:
     seen = snapshot(job())
     assert seen.jobs[0].directions == (True, False)
-    values = {trial.number: trial.objective_values for trial in seen.trials}
+    values = {trial.number: trial.result.objective_values for trial in seen.trials}
     assert values[0] == (0.8, 30.0)
     assert values[2] == (0.75, 40.0)
     assert all(map(math.isnan, values[3]))
@@ -59,7 +59,7 @@ def test_the_planner_sees_the_directions_and_the_values_at_the_last_step() -> No
 def test_a_job_with_one_objective_has_neither() -> None:
     seen = snapshot(make_job())
     assert seen.jobs[0].directions == ()
-    assert {trial.objective_values for trial in seen.trials} == {()}
+    assert {trial.result.objective_values for trial in seen.trials} == {()}
 
 
 def test_the_status_holds_the_front_and_no_best_trial() -> None:

@@ -152,7 +152,7 @@ def test_gpu_seconds_are_those_of_the_last_write(
     """A value comes after 25 s. The first write is made as the gate opens."""
     timing = replace(AT_ONCE, record_start=0.0, holder_report=holder_report, cycle=1.0)
     seen = seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (job(curve(0.1, gap=25.0)),), timing))
-    while_at_work = [trial.gpu_seconds for one in seen if one.now < 27.0 for trial in one.trials]
+    while_at_work = [trial.usage.gpu_seconds for one in seen if one.now < 27.0 for trial in one.trials]
     assert sorted(set(while_at_work)) == pytest.approx(known)
 
 

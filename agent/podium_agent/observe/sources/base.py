@@ -60,7 +60,7 @@ def is_fault(error: OSError) -> bool:
 
 
 def line_at(seconds: float, text: str, start: int = 0, end: int = 0) -> LogLine:
-    """Return a line with a time of the API server's clock, as lines of logs have that of the node."""
+    """Return a line with the API server's time; the lines of a container's log have the node's time."""
     return LogLine(seconds + time.time() - clock.now(), STREAM, text, start, end)
 
 

@@ -82,7 +82,7 @@ class FileSource:
         return f"metrics.path {self._path}: {self._reads.trouble}" if self._reads.trouble else ""
 
     def stored(self, position: Position) -> None:
-        """Ignore it: the file remains."""
+        """Ignore the stored position: the file remains."""
 
     def close(self) -> None:
         """Close the file: an open file keeps its volume from being detached."""

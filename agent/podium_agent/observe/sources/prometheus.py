@@ -71,7 +71,7 @@ class PrometheusSource:
         return f"{where}: {self._trouble}" if self._trouble else ""
 
     def stored(self, position: Position) -> None:
-        """Ignore it: a page has only its present values."""
+        """Ignore the stored position: a page has only its present values."""
 
     def close(self) -> None:
         """Give up the read under way."""

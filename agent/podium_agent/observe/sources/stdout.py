@@ -35,7 +35,7 @@ class StdoutSource:
         return ""
 
     def stored(self, position: Position) -> None:
-        """Ignore it: the log remains."""
+        """Ignore the stored position: the log remains."""
 
     def close(self) -> None:
         """Close the log."""

@@ -78,7 +78,7 @@ class TensorboardSource:
         return f"metrics.path {self._path}: no event has the tag {self._metric}; {here}"
 
     def stored(self, position: Position) -> None:
-        """Ignore it: the files remain."""
+        """Ignore the stored position: the files remain."""
 
     def close(self) -> None:
         """Close the folder: an open folder keeps its volume from being detached."""

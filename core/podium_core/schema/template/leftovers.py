@@ -87,7 +87,7 @@ def is_referenced(parameter: str, text: str) -> bool:
 
 
 def _judge(match: re.Match[str], names: Mapping[str, bool], text: _Text) -> tuple[str, bool] | None:
-    """Return whose placeholder it is and whether that is certain; None where it is none.
+    """Return which tool writes this placeholder and whether that is certain; None for other text.
 
     `names`: the parameters, and whether the template uses them in Podium's way.
     """

@@ -30,12 +30,13 @@ from podium_cluster.watch import Key, WatchCache
 from podium_core.attempts.local_scheduler import RunQueues
 from podium_core.placement.gpu_choice import chosen_gpus, fullest
 from podium_core.placement.node_parser import gpu_reading
-from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.placement.views import PodNeed
 from podium_core.schema.gpunode import OtherPod
+from podium_core.testing.builders import make_reading
 
 NEED = PodNeed(1, memory=30, packed=True)
 READINGS = tuple(
-    GpuReading(uuid, memory_total=80, memory_reserved=used, health="Healthy", slots=4, trials=n)
+    make_reading(uuid, memory_total=80, memory_reserved=used, trials=n)
     for uuid, used, n in (("A", 0, 0), ("B", 40, 1), ("C", 60, 1), ("D", 40, 2))
 )
 
@@ -200,7 +201,7 @@ def test_other_pods_are_reported_at_once_and_count_for_the_extender() -> None:
     ]
     assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # only memory of trials is counted
     seen = gpu_reading(status.gpus[1])
-    assert (seen.trials, seen.memory_reserved, seen.pods) == (1, 30, ("u",))
+    assert (seen.trials, seen.memory.reserved, seen.pods) == (1, 30, ("u",))
 
 
 def test_the_kubelet_is_answered_for_the_requesting_pod(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_lost_work_of_an_attempt(
 
 @pytest.mark.parametrize("deaths", [0, 1, 5])
 def test_lost_work_is_counted_once_however_often_the_agent_dies(write: Callable[..., TrialServer], deaths: int) -> None:
-    """Also while the attempt prints further steps, which are no part of what the one before lost."""
+    """Also while the attempt prints further steps, which the attempt before did not lose."""
     new = pod(attempt=1)
 
     async def scene(writing: Writing) -> None:

@@ -17,10 +17,12 @@ from podium_core.domain.observe import (
     retry_delay,
 )
 from podium_core.domain.phase import EDGES, FINAL, TrialPhase
+from podium_core.testing.builders import change_pod_facts as changed
+from podium_core.testing.builders import make_pod_facts as made
 
 P = TrialPhase
-FAILED = PodFacts("Failed", node="node-a", gate="Done")
-EVICTED = replace(FAILED, reason="Evicted", disruption="TerminationByKubelet", exit_code=137)
+FAILED = made("Failed", node="node-a", gate="Done")
+EVICTED = changed(FAILED, reason="Evicted", disruption="TerminationByKubelet", exit_code=137)
 OWN_DISK = 'Container main exceeded its local ephemeral storage limit "1Gi". '  # the kubelet's words
 OWN_VOLUME = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '
 
@@ -28,49 +30,49 @@ TORCH = "  File x\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate
 JAX = "W1122 cuda_executor.cc: failed to allocate 8.00GiB: CUDA_ERROR_OUT_OF_MEMORY: out of memory\nbye"
 
 ENDS = [
-    ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
-    ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "TrialFailure", "ProcessFailed"),
-    ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "TrialFailure", "OOMKilled"),
-    ("gpu oom", replace(FAILED, exit_code=1, exit_message=TORCH), "TrialFailure", "GPUMemoryExceeded"),
-    ("gpu oom of the driver", replace(FAILED, exit_code=1, exit_message=JAX), "TrialFailure", "GPUMemoryExceeded"),
+    ("done", made("Succeeded", exit_code=0), "Succeeded", "Completed"),
+    ("exit 1", changed(FAILED, exit_code=1, exit_reason="Error"), "TrialFailure", "ProcessFailed"),
+    ("oom", changed(FAILED, exit_code=137, exit_reason="OOMKilled"), "TrialFailure", "OOMKilled"),
+    ("gpu oom", changed(FAILED, exit_code=1, exit_message=TORCH), "TrialFailure", "GPUMemoryExceeded"),
+    ("gpu oom of the driver", changed(FAILED, exit_code=1, exit_message=JAX), "TrialFailure", "GPUMemoryExceeded"),
     (
         "host oom",
-        replace(FAILED, exit_code=1, exit_message="MemoryError: out of memory"),
+        changed(FAILED, exit_code=1, exit_message="MemoryError: out of memory"),
         "TrialFailure",
         "ProcessFailed",
     ),
-    ("warned, not failed", PodFacts("Succeeded", exit_code=0, exit_message=JAX), "Succeeded", "Completed"),
-    ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "TrialFailure", "ProcessFailed"),
-    ("deadline", replace(FAILED, reason="DeadlineExceeded"), "TrialFailure", "DeadlineExceeded"),
-    ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
-    ("low node", replace(EVICTED, message="The node was low on resource: memory. "), "Disrupted", "PodDisrupted"),
-    ("own disk", replace(EVICTED, message=OWN_DISK), "TrialFailure", "StorageExceeded"),
-    ("own volume", replace(EVICTED, message=OWN_VOLUME), "TrialFailure", "StorageExceeded"),
-    ("preempted", replace(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
-    ("taint", replace(FAILED, disruption="DeletionByTaintManager", exit_code=137), "Disrupted", "PodDisrupted"),
-    ("node lost", replace(FAILED, reason="NodeLost"), "Disrupted", "PodRejected"),
-    ("shutdown", replace(FAILED, reason="Terminated", exit_code=143), "Disrupted", "PodDisrupted"),
-    ("raced for cpu", replace(FAILED, reason="OutOfcpu"), "Disrupted", "PodRejected"),
-    ("raced for gpu", replace(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
-    ("admission", replace(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
-    ("deleted", replace(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
-    ("terminating", replace(FAILED, deleting=True, exit_code=143, requeue="Preempted"), "Disrupted", "Preempted"),
-    ("terminating, saved", PodFacts("Succeeded", deleting=True, requeue="Preempted"), "Disrupted", "Preempted"),
-    ("deleted, ended well", PodFacts("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
-    ("evicted, ended well", PodFacts("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
-    ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
-    ("lost by containerd", replace(FAILED, exit_code=255, exit_reason="Unknown"), "Disrupted", "PodDisrupted"),
+    ("warned, not failed", made("Succeeded", exit_code=0, exit_message=JAX), "Succeeded", "Completed"),
+    ("init", changed(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "TrialFailure", "ProcessFailed"),
+    ("deadline", changed(FAILED, reason="DeadlineExceeded"), "TrialFailure", "DeadlineExceeded"),
+    ("evicted", changed(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
+    ("low node", changed(EVICTED, message="The node was low on resource: memory. "), "Disrupted", "PodDisrupted"),
+    ("own disk", changed(EVICTED, message=OWN_DISK), "TrialFailure", "StorageExceeded"),
+    ("own volume", changed(EVICTED, message=OWN_VOLUME), "TrialFailure", "StorageExceeded"),
+    ("preempted", changed(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
+    ("taint", changed(FAILED, disruption="DeletionByTaintManager", exit_code=137), "Disrupted", "PodDisrupted"),
+    ("node lost", changed(FAILED, reason="NodeLost"), "Disrupted", "PodRejected"),
+    ("shutdown", changed(FAILED, reason="Terminated", exit_code=143), "Disrupted", "PodDisrupted"),
+    ("raced for cpu", changed(FAILED, reason="OutOfcpu"), "Disrupted", "PodRejected"),
+    ("raced for gpu", changed(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
+    ("admission", changed(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
+    ("deleted", changed(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
+    ("terminating", changed(FAILED, deleting=True, exit_code=143, requeue="Preempted"), "Disrupted", "Preempted"),
+    ("terminating, saved", made("Succeeded", deleting=True, requeue="Preempted"), "Disrupted", "Preempted"),
+    ("deleted, ended well", made("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
+    ("evicted, ended well", made("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
+    ("lost sight", changed(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
+    ("lost by containerd", changed(FAILED, exit_code=255, exit_reason="Unknown"), "Disrupted", "PodDisrupted"),
     ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
-    ("running", PodFacts("Running", gate="Done"), "NotEnded", ""),
-    ("running, terminating", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
-    ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "NotEnded", ""),
-    ("silent node", PodFacts("Unknown"), "NotEnded", ""),
-    ("driver", replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137), "Disrupted", "PodDisrupted"),
-    ("driver, by a launcher", replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=1), "Disrupted", "PodDisrupted"),
-    ("driver, ended well", PodFacts("Succeeded", disruption=GPU_DRIVER_ERROR, exit_code=0), "Succeeded", "Completed"),
+    ("running", made("Running", gate="Done"), "NotEnded", ""),
+    ("running, terminating", made("Running", gate="Done", deleting=True), "NotEnded", ""),
+    ("a sidecar still runs", made("Running", gate="Done", exit_code=1), "NotEnded", ""),
+    ("silent node", made("Unknown"), "NotEnded", ""),
+    ("driver", changed(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137), "Disrupted", "PodDisrupted"),
+    ("driver, by a launcher", changed(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=1), "Disrupted", "PodDisrupted"),
+    ("driver, ended well", made("Succeeded", disruption=GPU_DRIVER_ERROR, exit_code=0), "Succeeded", "Completed"),
     (
         "driver, host oom",
-        replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137, exit_reason="OOMKilled"),
+        changed(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137, exit_reason="OOMKilled"),
         "TrialFailure",
         "OOMKilled",
     ),
@@ -86,23 +88,23 @@ def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
 
 def test_a_deleted_pod_is_complete_if_it_printed_its_last_step() -> None:
     """SIGTERM makes a script that checkpoints end with exit code 0 as well."""
-    for pod in (PodFacts("Succeeded", deleting=True), PodFacts("Succeeded", disruption="EvictionByEvictionAPI")):
+    for pod in (made("Succeeded", deleting=True), made("Succeeded", disruption="EvictionByEvictionAPI")):
         assert classify_end(pod, complete=True).kind == "Succeeded"
-    assert classify_end(replace(FAILED, deleting=True, exit_code=143), complete=True).kind == "Disrupted"
+    assert classify_end(changed(FAILED, deleting=True, exit_code=143), complete=True).kind == "Disrupted"
 
 
-RUNNING = PodFacts("Running", node="node-a", gate="Done")
-GATE = PodFacts("Pending", node="node-a", gate="Running")
-NEW = PodFacts("Pending", node="node-a", gate="Waiting")
-NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
-NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
-STARTS = PodFacts("Pending", node="node-a", gate="Done")
-GONE_IMAGE = replace(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: Always, and the registry is away
-REQUEUED = replace(RUNNING, deleting=True, requeue="Preempted")
-FAIL1 = replace(FAILED, exit_code=1)
-EXCEEDS = replace(FAIL1, exit_message=TORCH)
-ALONE = replace(EXCEEDS, whole_gpus=True)
-SHORT = replace(RUNNING, waits_for_memory="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
+RUNNING = made("Running", node="node-a", gate="Done")
+GATE = made("Pending", node="node-a", gate="Running")
+NEW = made("Pending", node="node-a", gate="Waiting")
+NO_IMAGE = changed(NEW, waiting_reason="ErrImagePull", message="no such image")
+NO_SECRET = made("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
+STARTS = made("Pending", node="node-a", gate="Done")
+GONE_IMAGE = changed(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: Always, and the registry is away
+REQUEUED = changed(RUNNING, deleting=True, requeue="Preempted")
+FAIL1 = changed(FAILED, exit_code=1)
+EXCEEDS = changed(FAIL1, exit_message=TORCH)
+ALONE = changed(EXCEEDS, whole_gpus=True)
+SHORT = changed(RUNNING, waits_for_memory="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
 
 
 def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFacts:
@@ -111,20 +113,20 @@ def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFac
 
 PHASES = [
     ("new", facts(P.PENDING, None), P.PENDING, "WaitingForSlot", False),
-    ("no node", facts(P.PENDING, PodFacts("Pending", unschedulable="0/2 nodes")), P.PENDING, "Unscheduled", False),
+    ("no node", facts(P.PENDING, made("Pending", unschedulable="0/2 nodes")), P.PENDING, "Unscheduled", False),
     ("creating", facts(P.PENDING, NEW), P.PENDING, "ContainerCreating", False),
-    ("image", facts(P.PENDING, replace(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
+    ("image", facts(P.PENDING, changed(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
     ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTimeSlice", False),
     ("agent states gated", facts(P.PENDING, NEW, agent_state="Gated"), P.PENDING, "ContainerCreating", False),
     ("no image, agent states gated", facts(P.PENDING, NO_IMAGE, agent_state="Gated"), P.PENDING, "ErrImagePull", False),
     ("no image, once gated", facts(P.GATED, NO_IMAGE, agent_state="Gated"), P.GATED, "ErrImagePull", False),
-    ("no secret", facts(P.RUNNING, NO_SECRET, agent_state="Starting"), P.RUNNING, NO_SECRET.waiting_reason, False),
-    ("no secret, silent agent", facts(P.RUNNING, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
+    ("no secret", facts(P.RUNNING, NO_SECRET, agent_state="Starting"), P.RUNNING, NO_SECRET.wait.container, False),
+    ("no secret, silent agent", facts(P.RUNNING, NO_SECRET), P.RUNNING, NO_SECRET.wait.container, False),
     ("gate open", facts(P.GATED, GATE, agent_state="Starting"), P.RUNNING, "Started", False),
-    ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
+    ("no gate", facts(P.PENDING, made("Running", node="n")), P.RUNNING, "Started", False),
     ("let in, the agent is late", facts(P.PENDING, STARTS), P.RUNNING, "Started", False),
     ("let in from its gate, the agent is late", facts(P.GATED, STARTS), P.RUNNING, "Started", False),
-    ("let in, no secret, silent agent", facts(P.GATED, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
+    ("let in, no secret, silent agent", facts(P.GATED, NO_SECRET), P.RUNNING, NO_SECRET.wait.container, False),
     ("let in, no image", facts(P.GATED, GONE_IMAGE, agent_state="Starting"), P.RUNNING, "ErrImagePull", False),
     ("let in, no image, silent agent", facts(P.PENDING, GONE_IMAGE), P.RUNNING, "ErrImagePull", False),
     ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TimeSliceEnded", False),
@@ -132,7 +134,7 @@ PHASES = [
     ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "InsufficientGPUMemory", False),
     (
         "no memory at the gate",
-        facts(P.GATED, replace(GATE, waits_for_memory="GPU x"), agent_state="Gated"),
+        facts(P.GATED, changed(GATE, waits_for_memory="GPU x"), agent_state="Gated"),
         P.GATED,
         "InsufficientGPUMemory",
         False,
@@ -148,20 +150,20 @@ PHASES = [
         "Started",
         False,
     ),
-    ("done", facts(P.RUNNING, PodFacts("Succeeded", exit_code=0)), P.SUCCEEDED, "Completed", False),
+    ("done", facts(P.RUNNING, made("Succeeded", exit_code=0)), P.SUCCEEDED, "Completed", False),
     ("retried", facts(P.RUNNING, FAIL1, failures=1, retries=2), P.REQUEUED, "ProcessFailed", True),
     ("failed", facts(P.RUNNING, FAIL1, failures=2, retries=2), P.FAILED, "ProcessFailed", True),
     ("too little memory", facts(P.RUNNING, EXCEEDS, retries=2), P.REQUEUED, "GPUMemoryExceeded", True),
     ("alone as well", facts(P.RUNNING, ALONE, failures=1, retries=9), P.FAILED, "GPUMemoryExceeded", True),
     (
         "alone, another fault",
-        facts(P.RUNNING, replace(FAIL1, whole_gpus=True), retries=2),
+        facts(P.RUNNING, changed(FAIL1, whole_gpus=True), retries=2),
         P.REQUEUED,
         "ProcessFailed",
         True,
     ),
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
-    ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
+    ("evicted", facts(P.RUNNING, changed(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodDeleted", False),
     ("terminating", facts(P.RUNNING, REQUEUED), P.RUNNING, "Preempted", False),
     ("terminating, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
@@ -182,14 +184,14 @@ PHASES = [
     ("gone for another reason", facts(P.RUNNING, None, had_pod=True, reason="Rank"), P.REQUEUED, "PodDeleted", False),
     (
         "saved, then gone",
-        facts(P.RUNNING, PodFacts("Succeeded", deleting=True, exit_code=0)),
+        facts(P.RUNNING, made("Succeeded", deleting=True, exit_code=0)),
         P.REQUEUED,
         "PodDisrupted",
         False,
     ),
     (
         "done while it was deleted",
-        facts(P.RUNNING, PodFacts("Succeeded", deleting=True, exit_code=0), complete=True),
+        facts(P.RUNNING, made("Succeeded", deleting=True, exit_code=0), complete=True),
         P.SUCCEEDED,
         "Completed",
         False,
@@ -213,7 +215,7 @@ def test_derive_phase(seen: TrialFacts, phase: TrialPhase, reason: str, own: boo
 
 
 def test_the_container_that_failed_is_named() -> None:
-    end = classify_end(replace(FAIL1, exit_code=2, failed_init="load"))
+    end = classify_end(changed(FAIL1, exit_code=2, failed_init="load"))
     assert end.message == "The init container load ended with exit code 2."
     assert classify_end(FAIL1).message == "The trial's process ended with exit code 1."
 
@@ -237,7 +239,7 @@ def test_retry_delay_doubles_and_is_bounded() -> None:
 
 
 def test_the_out_of_memory_line_is_quoted() -> None:
-    end = classify_end(replace(FAILED, exit_code=1, exit_message=TORCH))
+    end = classify_end(changed(FAILED, exit_code=1, exit_message=TORCH))
     assert "'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.'" in end.message
     seen = derive_phase(facts(P.RUNNING, EXCEEDS, retries=2))
     assert "the next attempt starts in 2 s, with a whole GPU" in seen.message

@@ -13,6 +13,7 @@ from podium_core.domain.fitting import fits, fits_now
 from podium_core.domain.snapshot import Abilities, GpuMemory, GpuNeeds, GpuView, JobKey, JobLimits, JobState, JobView
 from podium_core.placement.fit import refuse_with_freshness, usable
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 PRODUCTS = st.sampled_from(["", "H100", "A100"])
 SIZES = st.integers(0, 5)
@@ -20,19 +21,18 @@ HEALTH: st.SearchStrategy[Literal["Healthy", "Unhealthy", "Unknown"]] = st.sampl
     ["Healthy", "Unhealthy", "Unknown"]
 )
 READINGS = st.builds(
-    GpuReading,
+    make_reading,
     uuid=st.just("GPU-a"),
     product=PRODUCTS,
     memory_total=SIZES,
     memory_reserved=SIZES,
     health=HEALTH,
-    slots=st.just(4),
 )
 
 
 @given(READINGS, st.none() | SIZES, st.lists(PRODUCTS.filter(bool), max_size=2), st.booleans())
 def test_all_agree(gpu: GpuReading, memory: int | None, products: list[str], moves: bool) -> None:
-    gpu = replace(gpu, memory_movable=gpu.memory_reserved // 2)
+    gpu = change_reading(gpu, memory_movable=gpu.memory.reserved // 2)
     need = PodNeed(1, memory, tuple(products), memory_stays=not moves, packed=memory is not None)
     job = JobView(
         key=JobKey("demo", "job"), uid="u", created=0.0, policy="p", settings={}, maximize=True, target=None,
@@ -41,7 +41,7 @@ def test_all_agree(gpu: GpuReading, memory: int | None, products: list[str], mov
     )  # fmt: skip
     view = GpuView(
         "node", gpu.uuid, gpu.health, 4, 4, gpu.product,
-        memory=GpuMemory(gpu.memory_total, gpu.memory_reserved, gpu.memory_movable),
+        memory=GpuMemory(gpu.memory_total, gpu.memory.reserved, gpu.memory.movable),
     )  # fmt: skip
     node = NodeView("node", (gpu,), reported_at=0.0)
     refusal = refuse_with_freshness(need, node, fresh=True)

@@ -8,9 +8,10 @@ import pytest
 
 from podium_core.placement.scores import load_balance, refuse
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 GIB = 2**30
-GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", slots=4)
+GPU = make_reading("gpu-0", product="H100", memory_total=80 * GIB)
 NOW = 1000.0
 
 
@@ -19,11 +20,11 @@ def node(*gpus: GpuReading, name: str = "node-a", age: float | None = 1.0) -> No
     return NodeView(name, named, None if age is None else NOW - age)
 
 
-FULL = replace(GPU, trials=4)
-SICK = replace(GPU, health="Unhealthy")
-UNSURE = replace(GPU, health="Unknown")
-TIGHT = replace(GPU, memory_reserved=70 * GIB)
-MOVED = replace(TIGHT, memory_movable=50 * GIB)
+FULL = change_reading(GPU, trials=4)
+SICK = change_reading(GPU, health="Unhealthy")
+UNSURE = change_reading(GPU, health="Unknown")
+TIGHT = change_reading(GPU, memory_reserved=70 * GIB)
+MOVED = change_reading(TIGHT, memory_movable=50 * GIB)
 
 REFUSALS = [
     ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),
@@ -56,7 +57,7 @@ REFUSALS = [
     ),
     ("for itself, not beside what is moved", PodNeed(1, 20 * GIB, exclusive=True), node(MOVED), None),
     ("for itself, broken", PodNeed(1, exclusive=True), node(SICK), "Unhealthy"),
-    ("unknown memory", PodNeed(1, 90 * GIB), node(replace(GPU, memory_total=0)), None),
+    ("unknown memory", PodNeed(1, 90 * GIB), node(change_reading(GPU, memory_total=0)), None),
 ]
 
 
@@ -69,8 +70,8 @@ def test_refuse(need: PodNeed, view: NodeView, code: str | None) -> None:
         assert "node-a" not in refusal.message, "equal reasons of many nodes are counted together"
 
 
-HALF = replace(GPU, trials=2, sm_utilization=50.0)
-RANKED = (replace(GPU, trials=1, ranks=(1,)), replace(GPU, trials=1, ranks=(9,)))
+HALF = change_reading(GPU, trials=2, sm_utilization=50.0)
+RANKED = (change_reading(GPU, trials=1, ranks=(1,)), change_reading(GPU, trials=1, ranks=(9,)))
 SCORES = [
     ("the spread is used", [node(GPU), node(HALF, name="b"), node(FULL, name="c")], [10, 6, 0]),
     ("alike: by name", [node(HALF, name="c"), node(HALF, name="b")], [5, 6]),
@@ -79,11 +80,19 @@ SCORES = [
     ("stale is the middle", [node(GPU), node(GPU, name="b", age=100.0), node(FULL, name="c")], [10, 5, 0]),
     ("unknown is the middle", [node(GPU), node(UNSURE, name="b"), node(FULL, name="c")], [10, 5, 0]),
     ("the best GPU counts", [node(FULL, GPU), node(HALF, name="b")], [10, 0]),
-    ("throttled", [node(replace(GPU, throttled=True)), node(GPU, name="b")], [0, 10]),
+    ("throttled", [node(change_reading(GPU, throttled=True)), node(GPU, name="b")], [0, 10]),
     ("reserved memory", [node(TIGHT), node(GPU, name="b")], [0, 10]),
-    ("hot", [node(replace(GPU, temperature=85.0)), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
-    ("an unknown temperature is not a cool one", [node(GPU), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
-    ("errors so far", [node(replace(GPU, ecc_uncorrected=2)), node(GPU, name="b")], [0, 10]),
+    (
+        "hot",
+        [node(change_reading(GPU, temperature=85.0)), node(change_reading(GPU, temperature=40.0), name="b")],
+        [0, 10],
+    ),
+    (
+        "an unknown temperature is not a cool one",
+        [node(GPU), node(change_reading(GPU, temperature=40.0), name="b")],
+        [0, 10],
+    ),
+    ("errors so far", [node(change_reading(GPU, ecc_uncorrected=2)), node(GPU, name="b")], [0, 10]),
     ("behind the first of a job", [node(RANKED[0]), node(RANKED[1], name="b")], [0, 10]),
     ("a clock that is ahead", [node(GPU, age=-3600.0), node(GPU, name="b"), node(FULL, name="c")], [5, 10, 0]),
     ("a clock a little ahead", [node(GPU, age=-5.0), node(FULL, name="c")], [10, 0]),

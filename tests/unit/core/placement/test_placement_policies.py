@@ -17,15 +17,16 @@ from podium_core.placement.fragmentation import fragments
 from podium_core.placement.gpu_fragments import FreeCapacity, PodMix, loss_growths, pod_mix, served
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_core.placement.scores import has_single_best, rank, score_nodes
-from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.views import NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 NOW = 1000.0
 GIB = 2**30
 
 
 def node(name: str, *trials: int, **changes: object) -> NodeView:
-    gpu = GpuReading("", "H100", 80 * GIB, health="Healthy", slots=4)
-    gpus = tuple(replace(gpu, uuid=f"{name}{i}", trials=n, **changes) for i, n in enumerate(trials))  # type: ignore[arg-type]
+    gpu = make_reading(product="H100", memory_total=80 * GIB)
+    gpus = tuple(change_reading(gpu, uuid=f"{name}{i}", trials=n, **changes) for i, n in enumerate(trials))  # type: ignore[arg-type]
     return NodeView(name, gpus, NOW)
 
 
@@ -126,7 +127,10 @@ def test_batch_costs_equal_single_costs(
     nodes = [
         NodeView(
             str(i),
-            tuple(GpuReading("", "X" * (i % 2), 80, used, health=h, slots=4, trials=n) for n, used, h in gpus),  # type: ignore[arg-type]
+            tuple(
+                make_reading(product="X" * (i % 2), memory_total=80, memory_reserved=used, health=h, trials=n)
+                for n, used, h in gpus
+            ),  # type: ignore[arg-type]
             NOW,
             cpu_free=cpus,
         )

@@ -14,10 +14,11 @@ from podium_core.placement.load_balance import term_means
 from podium_core.placement.load_terms import TERMS, load_of, slices_ahead
 from podium_core.placement.scores import HIGHEST, load_balance
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 NOW = 1000.0
 GIB = 2**30
-GPU = GpuReading("gpu", "H100", 80 * GIB, health="Healthy", slots=4, temperature=50.0)
+GPU = make_reading("gpu", product="H100", memory_total=80 * GIB, temperature=50.0)
 NEED = PodNeed(1)
 
 seeds = st.integers(0, 2**32)
@@ -25,7 +26,7 @@ seeds = st.integers(0, 2**32)
 
 def some_gpu(chance: random.Random, name: str) -> GpuReading:
     """Any telemetry, sense or nonsense."""
-    return GpuReading(
+    return make_reading(
         uuid=name,
         memory_total=chance.choice([0, 80 * GIB]),
         memory_reserved=chance.randrange(100) * GIB,
@@ -59,15 +60,17 @@ def some_nodes(chance: random.Random) -> list[NodeView]:
 
 
 WORSE: dict[str, Callable[[GpuReading], GpuReading]] = {
-    "one more trial": lambda g: replace(g, trials=g.trials + 1),
-    "a better ranked trial": lambda g: replace(g, ranks=tuple(1 for _ in g.ranks)),
-    "more work": lambda g: replace(g, sm_utilization=g.sm_utilization + 20.0),
-    "more memory declared": lambda g: replace(g, memory_reserved=g.memory_reserved + 5 * GIB),
-    "more memory used": lambda g: replace(g, memory_used=g.memory_used + 5 * GIB),
-    "throttled": lambda g: replace(g, throttled=True),
-    "hotter": lambda g: replace(g, temperature=None if g.temperature is None else g.temperature + 10.0),
-    "more errors": lambda g: replace(g, ecc_uncorrected=g.ecc_uncorrected + 1),
-    "broken": lambda g: replace(g, health="Unhealthy"),
+    "one more trial": lambda g: change_reading(g, trials=g.trials + 1),
+    "a better ranked trial": lambda g: change_reading(g, ranks=tuple(1 for _ in g.ranks)),
+    "more work": lambda g: change_reading(g, sm_utilization=g.sm_utilization + 20.0),
+    "more memory declared": lambda g: change_reading(g, memory_reserved=g.memory.reserved + 5 * GIB),
+    "more memory used": lambda g: change_reading(g, memory_used=g.memory.used + 5 * GIB),
+    "throttled": lambda g: change_reading(g, throttled=True),
+    "hotter": lambda g: change_reading(
+        g, temperature=None if g.condition.temperature is None else g.condition.temperature + 10.0
+    ),
+    "more errors": lambda g: change_reading(g, ecc_uncorrected=g.condition.ecc_uncorrected + 1),
+    "broken": lambda g: change_reading(g, health="Unhealthy"),
 }
 
 
@@ -130,7 +133,7 @@ def test_the_order_of_the_nodes_does_not_matter(seed: int) -> None:
     ],
 )
 def test_terms(term: str, changes: dict[str, object], expected: float) -> None:
-    gpu = replace(GPU, **changes)  # type: ignore[arg-type]
+    gpu = change_reading(GPU, **changes)  # type: ignore[arg-type]
     found = {one.name: one.value(gpu, NEED) for one in TERMS}
     assert found[term] == pytest.approx(expected)
 
@@ -142,9 +145,9 @@ def test_a_new_trial_waits_longest_behind_the_best_of_a_job() -> None:
 
 
 def test_the_terms_sum_up_to_the_cost() -> None:
-    busy = replace(GPU, uuid="busy", trials=2, sm_utilization=70.0)
+    busy = change_reading(GPU, uuid="busy", trials=2, sm_utilization=70.0)
     node = NodeView("a", (busy, GPU), NOW)
     assert sum(term.weight * value for term, value in term_means(PodNeed(2), node)) == pytest.approx(
         (load_of(busy, PodNeed(2)) + load_of(GPU, PodNeed(2))) / 2
     )
-    assert term_means(NEED, NodeView("b", (replace(GPU, trials=4),), NOW)) == ()
+    assert term_means(NEED, NodeView("b", (change_reading(GPU, trials=4),), NOW)) == ()

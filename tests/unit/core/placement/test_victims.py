@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
-from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.views import NodeView, PodNeed
+from podium_core.testing.builders import change_reading, make_reading
 
 NOW = 1000.0
 GIB = 2**30
@@ -38,10 +39,15 @@ def occupant(
 def node(name: str, *gpus: str, gib: int = 20, **changes: object) -> NodeView:
     """A GPU for each word, whose letters are the trials on it, each with `gib` declared of 80."""
     readings = tuple(
-        replace(
-            GpuReading(f"{name}{i}", "H100", 80 * GIB, len(word) * gib * GIB, health="Healthy", slots=4),
-            trials=len(word),
-            pods=tuple(word),
+        change_reading(
+            make_reading(
+                f"{name}{i}",
+                product="H100",
+                memory_total=80 * GIB,
+                memory_reserved=len(word) * gib * GIB,
+                trials=len(word),
+                pods=tuple(word),
+            ),
             **changes,  # type: ignore[arg-type]
         )
         for i, word in enumerate(gpus)

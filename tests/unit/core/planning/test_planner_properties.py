@@ -273,7 +273,7 @@ def test_round_robin_starves_no_trial(seed: int) -> None:
             here = [t for t in cluster.trials.values() if uuid in t.gpus and t.phase not in FINAL]
             for trial in here:
                 waited = cluster.now - since.setdefault(trial.key, cluster.now)
-                assert trial.gpu_seconds > 0.0 or waited <= 3.0 * len(here), f"{trial.key.name} waits for ever"
+                assert trial.usage.gpu_seconds > 0.0 or waited <= 3.0 * len(here), f"{trial.key.name} waits for ever"
     assert cluster.all_over()
 
 

@@ -179,7 +179,7 @@ def test_unstarted_trials_move_first_and_then_the_best_waiting_one() -> None:
     assert moves(sound(best)) == [("job-3", "Requeue", "node-b")]
     its_turn = replace(best, gpus=(replace(best.gpus[0], holder_since=0.0), best.gpus[1]))
     assert moves(sound(its_turn)) == [("job-1", "Requeue", "node-b")], "it gets the GPU where it is"
-    unbegun = replace(third, phase=P.GATED, curve=(), gpu_seconds=0.0)
+    unbegun = change_trial(third, phase=P.GATED, curve=(), gpu_seconds=0.0)
     assert moves(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
 
 

@@ -277,7 +277,7 @@ def test_trials_that_cannot_be_suspended_are_not_requeued_repeatedly(seed: int) 
         assert there.broken == []
         there.tick(0.25)
     assert there.all_over()
-    spent = sum(t.gpu_seconds for t in there.trials.values())
+    spent = sum(t.usage.gpu_seconds for t in there.trials.values())
     assert len(there.requeues) * 10.0 <= spent + 10.0 * len(there.gpus)
 
 

@@ -9,7 +9,7 @@ from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
 from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.testing.builders import change_gpu
+from podium_core.testing.builders import change_gpu, change_trial
 
 OLD, NEW = 0, 1
 # phases of old and new, the reported holder and since when, and whether the run queue is reported as applied
@@ -65,7 +65,7 @@ def test_a_trial_keeps_its_time_slice_until_it_ends(name: str) -> None:
 @pytest.mark.parametrize("measured", [0.0, 0.2])
 def test_a_rival_without_remaining_time_is_judged_without_a_minimum_time_slice(measured: float) -> None:
     """It has done maxSteps and its process is there still; what switch of the holder took may be nothing."""
-    trials = [replace(trial, switch_seconds=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
+    trials = [change_trial(trial, switch_seconds=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
     base = holding([replace(trials[0], phase=RUN), trials[1]])
     job = replace(base.jobs[0], policy="hermes", settings={"minTimeSlice": 0}, max_steps=10.0)
     made = sound(replace(base, jobs=(job,), costs=Costs(measured, measured)))

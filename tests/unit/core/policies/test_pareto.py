@@ -11,7 +11,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, TrialView
 from podium_core.policies.base import Ranked
 from podium_core.policies.pareto import Pareto
-from podium_core.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_job, make_snapshot, make_trial
 
 UP_AND_DOWN = replace(make_job(policy="pareto", max_steps=10.0), directions=(True, False))
 LONG = [0.1, 0.2, 0.3]
@@ -24,7 +24,7 @@ def trial(
     phase: TrialPhase = TrialPhase.SUSPENDED,
 ) -> TrialView:
     made = make_trial(number, values=LONG if curve is None else curve, gpu_seconds=1.0, phase=phase)
-    return replace(made, objective_values=values)
+    return change_trial(made, objective_values=values)
 
 
 def ranked(*trials: TrialView, warmup: int = 3) -> list[Ranked]:

@@ -22,7 +22,7 @@ from podium_core.policies.envelope import Envelope, option_value
 from podium_core.policies.hyperband import Hyperband
 from podium_core.policies.registry import create
 from podium_core.policies.slaq import predicted_drop
-from podium_core.testing.builders import change_job, make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_job, change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 GO, WAIT, STOP = Admission.GO, Admission.WAIT, Admission.STOP
 
@@ -277,7 +277,7 @@ def test_envelope_messages_do_not_change_with_every_cycle() -> None:
     """A message is a trial's status: one that changed every second would cause a write in every cycle."""
     job, trials, snapshot = scene([B, A, C, []])
     trials[0] = replace(trials[0], phase=TrialPhase.RUNNING)
-    later = [replace(trials[0], gpu_seconds=4.1), *trials[1:]]
+    later = [change_trial(trials[0], gpu_seconds=4.1), *trials[1:]]
     before, after = (
         list(Envelope().rank(job, each, replace(snapshot, trials=tuple(each)))) for each in (trials, later)
     )
@@ -290,7 +290,7 @@ def test_a_slow_trial_is_not_counted_as_further_trained(seconds: float) -> None:
     """Neither is one that has repeated steps: its GPU-seconds are not training."""
     curves = [[(0.60 + 0.04 * i) * (1 - 2 ** (-step / 8)) for step in range(1, 31)] for i in range(9)]
     job, trials, snapshot = scene(curves, steps=100.0)
-    trials[1] = replace(trials[1], gpu_seconds=seconds)
+    trials[1] = change_trial(trials[1], gpu_seconds=seconds)
     ranking = Envelope(min_share=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
     found = [one.trial.name for one in ranking]
     assert found.index("job-1") == 7
@@ -300,7 +300,7 @@ def test_a_slow_trial_is_not_counted_as_further_trained(seconds: float) -> None:
 def test_a_warm_up_lasts_for_the_spacing_of_values_however_many_points_are_kept() -> None:
     kept = tuple(Point(float(step), 0.5, float(step)) for step in (*range(1, 20), *range(20, 5001, 40)))
     job, trials, snapshot = scene([[0.1], [0.1] * 20, [0.1], [0.1]], steps=1e4)
-    trials[2:] = [replace(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
+    trials[2:] = [change_trial(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
     found = Envelope(warmup=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
     assert {one.trial.name for one in found if one.reason == "WarmUp"} == {"job-0"}
 

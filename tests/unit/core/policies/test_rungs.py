@@ -18,7 +18,7 @@ from podium_core.domain.snapshot import Point, Scalar, TrialView
 from podium_core.policies.base import Admission, Policy
 from podium_core.policies.registry import create
 from podium_core.policies.rungs import UNSEEN_SECONDS, top_fraction
-from podium_core.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
 GPUS = 8
@@ -66,7 +66,7 @@ def train(policy: Policy, trials: list[TrialView], steps: int, a_look: int, now:
             level = (trial.number * 37 % len(trials)) / len(trials)  # the better ones are not the first
             points = tuple(Point(i + 1.0, level - 1.0 / (i + 1), now + STEP * (i + 1 - done)) for i in fresh)
             phase = TrialPhase.SUCCEEDED if done + len(points) == steps else TrialPhase.RUNNING
-            yield replace(trial, curve=trial.curve + points, phase=phase, gpu_seconds=STEP * (done + len(points)))
+            yield change_trial(trial, curve=trial.curve + points, phase=phase, gpu_seconds=STEP * (done + len(points)))
         else:
             yield trial
 

@@ -150,7 +150,7 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
         phase = TrialPhase.SUSPENDED if number else TrialPhase.RUNNING
         trial = make_trial(number, gpus=["gpu-0"], phase=phase, gpu_seconds=4.0)
         points = tuple(Point(k + 1.0, 0.1 * k, heard[number] - 3 + k) for k in range(4))
-        trials.append(replace(trial, created=0.0, curve=points))
+        trials.append(change_trial(trial, created=0.0, curve=points))
     trials[3] = change_trial(trials[3], **of_last)
     keys = tuple(trial.key for trial in trials)
     gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, slots=8)
@@ -189,7 +189,7 @@ def test_a_trial_starves_after_the_time_that_serving_the_slowest_takes(
     for waited, row in ((after - 0.01, None), (after + 0.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [
-            replace(trial, gpu_seconds=spent, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            change_trial(trial, gpu_seconds=spent, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
             for trial, spent, at in zip(trials, seconds, heard, strict=True)
         ]
         assert row_due(job, shown, gpus) == row
@@ -198,7 +198,7 @@ def test_a_trial_starves_after_the_time_that_serving_the_slowest_takes(
 def test_a_time_slice_may_be_longer_than_an_evaluation() -> None:
     """One trial keeps a GPU for 40 s whatever it reports; the others report one value per second."""
     job, trials, gpus = scene()
-    trials[2] = replace(trials[2], switch_seconds=40.0 * MAX_SWITCH_SHARE)
+    trials[2] = change_trial(trials[2], switch_seconds=40.0 * MAX_SWITCH_SHARE)
     for waited, row in ((419.99, None), (420.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [

@@ -12,7 +12,7 @@ from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
-from podium_core.testing.builders import change_job
+from podium_core.testing.builders import change_job, change_trial
 
 HELD = 100.0  # seconds, of `holding`
 
@@ -53,7 +53,7 @@ def test_the_switch_time_of_a_trial_is_known_after_its_first_resumption(
 def scene(switch: float | None) -> Snapshot:
     """The rival is far better, the holder had its GPU for HELD seconds."""
     return holding(
-        [replace(trial, switch_seconds=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)]
+        [change_trial(trial, switch_seconds=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)]
     )
 
 
@@ -77,7 +77,7 @@ def test_the_same_holds_between_jobs() -> None:
     rival = replace(second, job=other.key)
     two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
     assert why(sound(two), rival.key.name) == "MinTimeSlice"
-    cheap = replace(two, trials=(replace(first, switch_seconds=None), rival))
+    cheap = replace(two, trials=(change_trial(first, switch_seconds=None), rival))
     assert why(sound(cheap), rival.key.name) == "FairShare"
 
 

@@ -116,6 +116,6 @@ def test_the_planner_sees_the_lineage() -> None:
     search = {"algorithm": "pbt", "settings": {"population": 4, "interval": 2}}
     cluster = make_cluster_state(make_job(search=search, checkpoint=CLAIM), trial, make_node())
     snapshot = build_snapshot(cluster, observe(cluster))
-    assert [one.lineage for one in snapshot.trials] == [LINEAGE]
+    assert [one.origin.lineage for one in snapshot.trials] == [LINEAGE]
     assert snapshot.jobs[0].population is not None
     assert snapshot.jobs[0].population.interval == 2.0

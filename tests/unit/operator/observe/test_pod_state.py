@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_cluster_state, make_node, make_pod, make_trial, pod_payload
 
-from podium_core.domain.observe import PodFacts
+from podium_core.testing.builders import make_pod_facts
 from podium_operator.act.pod_manifest import TRIAL_LABEL, owner
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.pod_state import parse_pod
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_facts_of_a_pod(case: str) -> None:
     how, wanted = CASES[case]
-    assert make_pod(**how).facts == PodFacts(**{"phase": "Pending", "node": "node-1", **wanted})
+    assert make_pod(**how).facts == make_pod_facts(**{"phase": "Pending", "node": "node-1", **wanted})
 
 
 def test_the_reason_of_a_requeue_is_read_from_the_pod() -> None:
@@ -75,9 +75,9 @@ def test_the_reason_of_a_requeue_is_read_from_the_pod() -> None:
 
 def test_waiting_for_gpu_memory_is_read_from_the_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
-    assert parse_pod(pod_payload(conditions=[condition])).facts.waits_for_memory == ""
+    assert parse_pod(pod_payload(conditions=[condition])).facts.wait.gpu_memory == ""
     waiting = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
-    assert parse_pod(pod_payload(conditions=[waiting])).facts.waits_for_memory == "GPU x has 1 bytes free"
+    assert parse_pod(pod_payload(conditions=[waiting])).facts.wait.gpu_memory == "GPU x has 1 bytes free"
 
 
 def test_the_worst_end_of_several_containers_counts() -> None:
@@ -87,7 +87,7 @@ def test_the_worst_end_of_several_containers_counts() -> None:
         {"name": "logger", "state": ended(3, after=4, reason="Error")},
     ]
     pod = parse_pod(payload)
-    assert (pod.facts.exit_code, pod.facts.exit_reason, pod.ended_at) == (3, "Error", NOW + 4)
+    assert (pod.facts.end.code, pod.facts.end.reason, pod.ended_at) == (3, "Error", NOW + 4)
 
 
 @pytest.mark.parametrize(("restarts", "failed", "code"), [("", "load", 7), ("Always", "", 0)])
@@ -101,7 +101,7 @@ def test_a_failed_init_container_is_the_end_of_the_pod_and_a_sidecar_is_not(
         {"name": "podium-gate", "state": QUIET},
     ]
     pod = parse_pod(payload)
-    assert (pod.facts.failed_init, pod.facts.exit_code) == (failed, code)
+    assert (pod.facts.end.failed_init, pod.facts.end.code) == (failed, code)
     assert pod.ended_at == NOW + (2 if failed else 1)
 
 

@@ -121,7 +121,7 @@ def test_the_switch_time_of_a_trial_is_measured_on_itself(
 ) -> None:
     records = [{"method": m, "at": moment(), "suspendSeconds": out, "resumeSeconds": back} for m, out, back in recent]
     seen = snap(make_job(), make_trial(suspensions={"count": len(records), "recent": records})).trials[0]
-    assert seen.switch_seconds == (None if switch is None else pytest.approx(switch))
+    assert seen.usage.switch_seconds == (None if switch is None else pytest.approx(switch))
 
 
 def test_a_trial_on_a_gpu() -> None:
@@ -133,7 +133,7 @@ def test_a_trial_on_a_gpu() -> None:
     key = TrialKey("lab", "sweep-0", "uid-sweep-0")
     assert seen.pod is not None
     assert (seen.phase, seen.pod.name, seen.node, seen.gpus) == (TrialPhase.RUNNING, "sweep-0-0", "node-1", (UUID,))
-    assert (seen.curve[0].value, seen.gpu_seconds) == (0.5, 7.5)
+    assert (seen.curve[0].value, seen.usage.gpu_seconds) == (0.5, 7.5)
     gpu = snapshot.gpus[0]
     assert (gpu.holder, gpu.run_queue.trials, gpu.trials, gpu.free_slots) == (key, (key,), (key,), 3)
     assert snapshot.epochs == {"node-1": 4}
