@@ -9,8 +9,8 @@ from policy_variants import Settings
 
 from podium_core.testing.builders import make_job
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Faults, Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 GAP = 6.0  # seconds of training between two values

@@ -44,7 +44,7 @@ from podium_agent.wiring import (
     make_plugins,
 )
 from podium_cluster.client import connect
-from podium_cluster.health import serve
+from podium_cluster.component.health import serve
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)

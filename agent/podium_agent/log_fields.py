@@ -1,4 +1,4 @@
-"""Which job, trial, pod and GPUs the records of the agent's log are about (`podium_cluster.logs`).
+"""Which job, trial, pod and GPUs the records of the agent's log are about (`podium_cluster.component.logs`).
 
 The node is in every record of an agent.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from podium_agent.observe.pods import TrialPod
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 
 
 def about_pod(pod: TrialPod, gpus: Collection[str] = ()) -> AbstractContextManager[None]:

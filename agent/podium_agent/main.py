@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from podium_agent.app import run
 from podium_agent.settings import AgentSettings
-from podium_cluster import logs
-from podium_cluster.startup import read_settings
+from podium_cluster.component import logs
+from podium_cluster.component.startup import read_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from podium_api.backend import Objects
 from podium_api.errors import SearchError
+from podium_cluster.access.kubeconfig import find_target
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import JOBS, TRIALS
 from podium_cluster.settings import ClusterSettings
 from podium_core.schema.job import HyperParamJob

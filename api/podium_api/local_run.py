@@ -18,7 +18,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import FINISHED
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.errors import LocalError
-from podium_local.log_follower import last_text
+from podium_local.processes.log_follower import last_text
 from podium_local.store import StoredRun, read_job
 from podium_local.stored_search import IMMUTABLE, discard
 

@@ -45,7 +45,7 @@ from benchmarks.output import add_out, result_line, write_page
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.main import prepare_when_synced
 from podium_extender.metrics import Metrics

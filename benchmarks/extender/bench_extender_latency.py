@@ -25,7 +25,7 @@ from benchmarks.output import result_line
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache
-from podium_core.placement.load_balance import LOAD_BALANCE
+from podium_core.placement.policies.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

@@ -29,7 +29,7 @@ from benchmarks.extender.synthetic import Live
 from benchmarks.output import result_line
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.extender.synthetic import GPUS
 from benchmarks.output import command, commit
-from podium_core.placement.registry import DEFAULT
+from podium_core.placement.policies.registry import DEFAULT
 from podium_extender.verbs.node_selection import SCORED_NODES
 
 matplotlib.use("Agg")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.hpo.calibration [--curves PATH ...]         prints the report (seconds)
     python -m benchmarks.hpo.calibration --fit [--curves PATH ...]   prints TABLE of
-    core/podium_core/curves/multiples.py
+    core/podium_core/curves/prediction/multiples.py
 
 For each task, the table is fitted on all other tasks. The forecast of a trial's final value is asked at several shares
 of its training, with none and with some of the other trials completed. A part of bench_hpo.
@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.command_line import Parser
 from benchmarks.hpo.questions import EDGES, KNOWN, Question, fit, questions
 from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
-from podium_core.curves.final_value import upper_bounds
-from podium_core.curves.multiples import (
+from podium_core.curves.prediction.final_value import upper_bounds
+from podium_core.curves.prediction.multiples import (
     DOUBLINGS_LEFT,
     LEVELS,
     TABLE,

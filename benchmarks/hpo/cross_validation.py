@@ -18,7 +18,7 @@ from benchmarks.hpo.held_out import Choice, HeldOut, measure_held_out
 from benchmarks.hpo.questions import Question, fit, questions
 from benchmarks.hpo.report import metric_ratios
 from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Replay, Run, Source, run_all, traces
-from podium_core.curves.multiples import interval_widths
+from podium_core.curves.prediction.multiples import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.statistics import geometric_mean

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.hpo.runs import Entrant
-from podium_core.curves import multiples
 from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.prediction import multiples
 from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView

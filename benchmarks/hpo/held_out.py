@@ -188,13 +188,12 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
     return {metric: geometric_mean(ratios) for metric, ratios in pairs.items() if ratios}
 
 
-LEGEND = """For each fold, the table of final values (`core/podium_core/curves/multiples.py`) is fitted and one
-setting of
-the grid is chosen, both on the tasks that are not held out. The choice is the setting whose bar nearest to failing is
-kept farthest: measured / bar, of the bars on time_to_target, time_to_best and mean_regret against fifo, each replay
-ended at the best trial. The choice is then replayed to its end on the held-out tasks. `envelope` is that choice, a
-different one for each fold. `envelope as shipped` has the shipped constants and table, which were chosen on every
-task. Cells: geometric mean over tasks and seeds [95 % bootstrap interval over runs, not over tasks] (worst single
+LEGEND = """For each fold, the table of final values (`core/podium_core/curves/prediction/multiples.py`) is fitted and
+one setting of the grid is chosen, both on the tasks that are not held out. The choice is the setting whose bar nearest
+to failing is kept farthest: measured / bar, of the bars on time_to_target, time_to_best and mean_regret against fifo,
+each replay ended at the best trial. The choice is then replayed to its end on the held-out tasks. `envelope` is that
+choice, a different one for each fold. `envelope as shipped` has the shipped constants and table, which were chosen on
+every task. Cells: geometric mean over tasks and seeds [95 % bootstrap interval over runs, not over tasks] (worst single
 run). Losses at 30 s + 30 s and by the starvation guard are in time_to_best, of the fold's choice. The rivals have
 nothing that is tuned here; they run on the same samples: {}. "The best rival" is the best of these.
 

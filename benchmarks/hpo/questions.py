@@ -14,8 +14,8 @@ import numpy as np
 
 from podium_core.curves.aligned_curves import AlignedCurves
 from podium_core.curves.curve_table import curves_of_job
-from podium_core.curves.final_value import ceilings, scales
-from podium_core.curves.multiples import LEVELS
+from podium_core.curves.prediction.final_value import ceilings, scales
+from podium_core.curves.prediction.multiples import LEVELS
 from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point

@@ -27,7 +27,7 @@ from benchmarks.command_line import Parser
 from benchmarks.inputs import NODES, PODS, positive
 from benchmarks.openb.replay import Replay, Trace, add_trace, read_trace, replay
 from benchmarks.output import add_out, command, commit, result_line, write_page
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

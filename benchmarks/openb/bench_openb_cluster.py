@@ -31,10 +31,10 @@ from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_tr
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_core.placement.base import PlacementQuery
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.gpu_fragments import WHOLE
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.base import PlacementQuery
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.node_cache import parse_gpunode

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.inputs import NODES, PODS, require_file
-from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.gpu_fragments import WHOLE
+from podium_core.placement.policies.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed

@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.command_line import Parser
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, result_line, write_page
-from podium_cluster.garbage_collection import tune_garbage_collector
+from podium_cluster.component.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView

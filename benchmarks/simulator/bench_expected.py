@@ -25,12 +25,12 @@ from podium_core.domain.phase import FINAL
 from podium_simulator.expected.histories import SearchHistory, TrialHistory
 from podium_simulator.expected.times import Present, Sampling, simulated_times
 from podium_simulator.replay.samples import draw_sample
-from podium_simulator.system.comparison import ClusterSpec, scenario_of, time_limit
 from podium_simulator.system.engine import simulate
+from podium_simulator.system.inputs.scenario import Method, SimJob
+from podium_simulator.system.inputs.searches import even_nodes, search_job
 from podium_simulator.system.operator import steps_of
-from podium_simulator.system.outcome import TRAINING, Outcome
-from podium_simulator.system.scenario import Method, SimJob
-from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.system.results.comparison import ClusterSpec, scenario_of, time_limit
+from podium_simulator.system.results.outcome import TRAINING, Outcome
 from podium_simulator.traces.trace import Trace
 
 TRIALS, GPUS, SLOTS, SEEDS = 8, 2, 2, 1

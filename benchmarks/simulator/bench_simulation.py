@@ -34,10 +34,10 @@ from podium_core.testing.builders import make_job
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.statistics import geometric_mean, summary
-from podium_simulator.system.comparison import ClusterSpec, compare
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_simulator.system.results.comparison import ClusterSpec, compare
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial, Trace
 
 TRIALS, GPUS, SAMPLES, RUNS = 128, 8, 20, 3

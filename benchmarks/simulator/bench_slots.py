@@ -24,10 +24,10 @@ from benchmarks.command_line import Parser
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_simulator.replay.statistics import Ratio, summary
-from podium_simulator.system.comparison import BASE, ClusterSpec, compare
-from podium_simulator.system.scenario import Method, Timing
-from podium_simulator.system.searches import even_nodes
-from podium_simulator.system.switch_times import consistent, switch_method
+from podium_simulator.system.inputs.scenario import Method, Timing
+from podium_simulator.system.inputs.searches import even_nodes
+from podium_simulator.system.inputs.switch_times import consistent, switch_method
+from podium_simulator.system.results.comparison import BASE, ClusterSpec, compare
 from podium_simulator.traces.trace import Trace
 
 GPUS, TRIALS, SEEDS, SWITCH = 4, 64, 4, 4.0

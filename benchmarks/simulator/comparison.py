@@ -27,8 +27,8 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.trial import HyperParamTrial
 from podium_core.testing.builders import change_job
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 from podium_views.job_snapshot import JobSnapshot
 

@@ -19,11 +19,11 @@ from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.system.comparison import ClusterSpec
-from podium_simulator.system.forecast import forecast as plan_forecast
-from podium_simulator.system.forecast import low_median_high
-from podium_simulator.system.searches import even_nodes
-from podium_simulator.system.switch_times import switch_method
+from podium_simulator.system.inputs.searches import even_nodes
+from podium_simulator.system.inputs.switch_times import switch_method
+from podium_simulator.system.results.comparison import ClusterSpec
+from podium_simulator.system.results.forecast import forecast as plan_forecast
+from podium_simulator.system.results.forecast import low_median_high
 from podium_simulator.traces.trace import Trace, bundled_trace
 from podium_views.job_snapshot import JobSnapshot
 from podium_views.trace import trace_of

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.simulator.comparison import Comparison, Search, compare, ends_of, slices_of, stopped_in
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.scenario import Scenario
+from podium_simulator.system.inputs.scenario import Scenario
 from podium_simulator.traces.trace import RecordedTrial
 
 REPEATS = 10

@@ -16,7 +16,7 @@ from benchmarks.simulator.pod_times import PodTimes, moment
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.system.scenario import PodFacts, Timing
+from podium_simulator.system.inputs.scenario import PodFacts, Timing
 
 USUAL = Timing()
 ONE_CHECK = 0.02  # seconds: the agent handles gates that ask within this time together, in the run queue's order

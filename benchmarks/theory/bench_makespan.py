@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks.inputs import positive
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.makespan import dual, generator, milp, registry
+from podium_optimisers.makespan import generator, registry
 from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.methods import dual, milp
 from podium_optimisers.makespan.schedule import MakespanPlan, MakespanSchedule
 
 PART = "makespan"

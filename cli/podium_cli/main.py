@@ -17,7 +17,7 @@ from podium_cli.command_table import COMMANDS
 from podium_cli.exit_codes import Exit
 from podium_cli.options.common import examples
 from podium_cli.streams import escape_unprintable
-from podium_cluster import logs
+from podium_cluster.component import logs
 
 NO_FILES = 4  # ShellCompDirectiveNoFileComp of kubectl: files complete nothing here
 

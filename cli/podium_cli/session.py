@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster import clock
+from podium_cluster.access.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 from podium_core.schema.trial import JOB_LABEL

@@ -19,7 +19,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from podium_cluster import clock
-from podium_cluster.answers import (
+from podium_cluster.access.answers import (
     MAX_ANSWER_BYTES,
     MAX_ERROR_BYTES,
     MAX_LINE_BYTES,
@@ -32,10 +32,10 @@ from podium_cluster.answers import (
     read_lines,
     read_start,
 )
-from podium_cluster.connections import Connections, Pool
-from podium_cluster.credentials import Credentials, refresh_token
+from podium_cluster.access.connections import Connections, Pool
+from podium_cluster.access.credentials import Credentials, refresh_token
+from podium_cluster.access.kubeconfig import ClusterTarget, find_target
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
-from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import PODS, Page, Resource
 from podium_cluster.settings import ClusterSettings
 

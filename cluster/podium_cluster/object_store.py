@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from podium_cluster.answers import Manifest
+from podium_cluster.access.answers import Manifest
 from podium_cluster.errors import OUT_OF_ORDER, ApiError
 from podium_cluster.versions import EventVerdict, Key, SeenVersions, is_older
 

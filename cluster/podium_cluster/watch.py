@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from podium_cluster.answers import Manifest, check_event, check_list
+from podium_cluster.access.answers import Manifest, check_event, check_list
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.errors import ANSWER_TOO_LARGE, INVALID_ANSWER, STALE_LIST

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
-from podium_cluster import health
 from podium_cluster.client import connect, connect_for_others
-from podium_cluster.startup import read_settings
+from podium_cluster.component import health
+from podium_cluster.component.startup import read_settings
 from podium_dashboard.callers.access import CallerAccess
 from podium_dashboard.callers.renderings import Renderings
 from podium_dashboard.callers.reviews import Reviews

@@ -11,14 +11,15 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from podium_cluster import clock, health
+from podium_cluster import clock
 from podium_cluster.client import Api, connect
-from podium_cluster.garbage_collection import tune_garbage_collector
+from podium_cluster.component import health
+from podium_cluster.component.garbage_collection import tune_garbage_collector
+from podium_cluster.component.startup import read_settings
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Selection
-from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
-from podium_core.placement.registry import placement_policy
+from podium_core.placement.policies.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.preemption_retries import retry_preemptions

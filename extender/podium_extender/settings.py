@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from podium_cluster.settings import ClusterSettings
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.state.assumptions import ASSUME_SECONDS
 from podium_extender.verbs.node_selection import SCORED_NODES
 

@@ -20,8 +20,8 @@ from podium_core.attempts.lost_work import CompletionMarker
 from podium_core.domain.observe import ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
-from podium_local.log_follower import LogFollower, last_lines
-from podium_local.process import NOT_EXECUTED, Guardian, Launch, SuspendError, TrialProcess
+from podium_local.processes.log_follower import LogFollower, last_lines
+from podium_local.processes.process import NOT_EXECUTED, Guardian, Launch, SuspendError, TrialProcess
 
 RETRY_SECONDS = 5.0  # until a suspension that failed is tried again
 SIGTERM_FRACTION = 0.1  # part of the grace period that remains for SIGTERM after a request

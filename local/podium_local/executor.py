@@ -29,8 +29,8 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.attempt import Attempt, checkpoint_in
 from podium_local.errors import Kind, LocalError
-from podium_local.launch import Place, grace_seconds, launch
-from podium_local.process import Guardian
+from podium_local.processes.launch import Place, grace_seconds, launch
+from podium_local.processes.process import Guardian
 from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
 from podium_local.trial import Trial, log_path, new_trial

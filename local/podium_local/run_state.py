@@ -13,12 +13,12 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import JobView, TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_local import process_tree
 from podium_local.attempt import checkpoint_in
 from podium_local.clock import SteadyClock, moment
 from podium_local.devices import Device
 from podium_local.errors import Kind, LocalError
-from podium_local.log_follower import LogFollower
+from podium_local.processes import process_tree
+from podium_local.processes.log_follower import LogFollower
 from podium_local.snapshot import Machine, local_job_view
 from podium_local.store import RunFolder
 from podium_local.stored_search import IMMUTABLE

@@ -23,7 +23,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.errors import Kind, LocalError
 from podium_local.executor import Executor
-from podium_local.process import Guardian
+from podium_local.processes.process import Guardian
 from podium_local.run_state import RunState
 from podium_local.snapshot import is_finished, snapshot_of
 from podium_local.status import job_status, machine_status

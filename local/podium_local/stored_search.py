@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from podium_local import process_tree
 from podium_local.errors import Kind, LocalError
+from podium_local.processes import process_tree
 from podium_local.store import RunFolder
 
 IMMUTABLE = ("objective", "objectives", "parameters", "search", "metrics", "gpus")

@@ -42,7 +42,7 @@ from podium_core.schema.metrics.config import metrics_config_of
 from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
 from podium_local.attempt import Attempt
 from podium_local.clock import moment
-from podium_local.log_follower import LogFollower, LogLine
+from podium_local.processes.log_follower import LogFollower, LogLine
 
 MAX_READS = 8  # reads of one log between two looks at the other trials
 METHOD = "freeze"

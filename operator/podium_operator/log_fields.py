@@ -1,10 +1,10 @@
-"""Which job, trial, pod, node and GPU the records of the operator's log are about (`podium_cluster.logs`)."""
+"""Which job, trial, pod, node and GPU the records of the operator's log are about (`podium_cluster.component.logs`)."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_core.domain.actions import Action, CreateTrial, EndJob, WriteRunQueues
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial

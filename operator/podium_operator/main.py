@@ -14,11 +14,11 @@ from typing import Any
 
 import kopf
 
-from podium_cluster import health
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, connect
+from podium_cluster.component import health
+from podium_cluster.component.startup import read_settings
 from podium_cluster.leader import REQUEST_SECONDS, RETRY_SECONDS, Election
-from podium_cluster.startup import read_settings
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Rebalancer

@@ -18,14 +18,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from podium_cluster import clock
-from podium_cluster.garbage_collection import tune_garbage_collector
-from podium_cluster.logs import about
-from podium_core.curves.final_value import Forecast, predictions
+from podium_cluster.component.garbage_collection import tune_garbage_collector
+from podium_cluster.component.logs import about
+from podium_core.curves.prediction.final_value import Forecast, predictions
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.planner import plan
-from podium_core.planning.promised_slots import promises
 from podium_core.planning.ranking import RankingError
+from podium_core.planning.slots.promised_slots import promises
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.migration import MigrationNews, migrations_to_store
 from podium_operator.act.rebalancing import Rebalancer

@@ -10,8 +10,8 @@ from policy_variants import Settings
 from podium_core.domain.phase import TrialPhase
 from podium_core.testing.builders import make_job
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 FAST_STEP, SLOW_STEP = 0.25, 10.0  # seconds

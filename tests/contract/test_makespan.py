@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium_optimisers.makespan import annealing, generator, genetic, list_scheduling, registry
+from podium_optimisers.makespan import generator, registry
 from podium_optimisers.makespan.bounds import area_bound
 from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.methods import annealing, genetic, list_scheduling
 from podium_optimisers.makespan.schedule import MakespanPlan, MakespanSchedule, build_schedule
 from podium_optimisers.makespan.testing import optimal_makespan, violations
 

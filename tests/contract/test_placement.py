@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium_core.placement.registry import POLICIES, UnknownPlacementError, placement_policy
+from podium_core.placement.policies.registry import POLICIES, UnknownPlacementError, placement_policy
 from podium_core.testing.placement_contract import CHECKS, CLUSTERS, QUESTIONS, Check
 
 

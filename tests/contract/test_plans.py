@@ -22,7 +22,7 @@ from podium_core.policies.registry import create
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system import operator
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.scenario import Faults
+from podium_simulator.system.inputs.scenario import Faults
 
 NEVER_STOPPING = [(name, settings) for name, settings in VARIANTS if not create(name, settings).cuts]
 

@@ -11,7 +11,7 @@ from policy_variants import Settings
 
 from podium_core.domain.snapshot import TrialKey
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
-from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.results.outcome import Outcome
 
 
 def longest_gap(outcome: Outcome) -> float:

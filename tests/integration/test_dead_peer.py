@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from podium_cluster.access.connections import DEAD_SECONDS, PROBE_AFTER_SECONDS, PROBE_SECONDS
 from podium_cluster.client import ApiError, connect
-from podium_cluster.connections import DEAD_SECONDS, PROBE_AFTER_SECONDS, PROBE_SECONDS
 from podium_cluster.resources import PODS
 from podium_cluster.settings import ClusterSettings
 

@@ -23,7 +23,7 @@ from chart_rendering import EVERYTHING, Tool, make_tool, parse, pod_specs, rende
 from operator_stage import Play, Stage, running
 
 from podium_cluster.resources import JOBS, NAMESPACES, PODS
-from podium_core.planning.gpu_reservations import Pool
+from podium_core.planning.slots.gpu_reservations import Pool
 from podium_operator.reservations.reservation_pod import ReservationRules, make_reservation_pod
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 
 from podium_agent.migration.errors import MigrationError
-from podium_cluster.answers import read_start
+from podium_cluster.access.answers import read_start
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0  # in addition to the runtime's own time limit

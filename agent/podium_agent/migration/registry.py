@@ -17,7 +17,7 @@ from yarl import URL
 from podium_agent.migration.archive import Archive
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.image import MANIFEST, Image, sha256
-from podium_cluster.answers import read_start
+from podium_cluster.access.answers import read_start
 from podium_core.schema.checkpoint_image import ImageReference
 
 CONNECT_SECONDS = 5.0

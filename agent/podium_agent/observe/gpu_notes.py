@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from podium_agent.notes import Failed, Notes, ignore
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 
 log = logging.getLogger(__name__)
 BOOT_ID = "sys/kernel/random/boot_id"  # under /proc

@@ -22,7 +22,7 @@ from podium_agent.observe.nvml_answers import (
     uncorrected_errors,
     utilization,
 )
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 
 log = logging.getLogger(__name__)
 MOST_EVENTS = 64  # of one GPU in one sample

@@ -23,7 +23,7 @@ from podium_agent.schedule.exclusive_gpus import ExclusiveAllocation, NodePod, a
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
 from podium_core.placement.views import PodNeed

@@ -23,7 +23,7 @@ from podium_cli.views import explain as explain_view
 from podium_cli.views import explain_job as explain_job_view
 from podium_cluster import clock
 from podium_cluster.resources import JOBS, TRIALS
-from podium_core.placement.registry import DEFAULT, POLICIES, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, POLICIES, placement_policy
 from podium_views.job_snapshot import JobSnapshot
 
 app = typer.Typer()

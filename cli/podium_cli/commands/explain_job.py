@@ -27,7 +27,7 @@ from podium_core.waiting.explain import explain_job
 from podium_core.waiting.explanation import JobExplanation
 from podium_core.waiting.objects import StoredObjects
 from podium_simulator.expected.times import LOCAL, ExpectedTimes, Sampling, expected_times
-from podium_simulator.system.scenario import Timing
+from podium_simulator.system.inputs.scenario import Timing
 from podium_views.job_snapshot import JobSnapshot
 
 SAMPLE_MOMENT = SAMPLE_SECONDS / 10.0  # of the synthetic search: some of its trials still wait

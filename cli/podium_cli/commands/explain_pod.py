@@ -22,10 +22,8 @@ from podium_cli.session import Session, fetch
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Page, Resource
-from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
-from podium_core.placement.load_balance import term_means
 from podium_core.placement.load_terms import TERMS
 from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, InvalidPodError, need_of
 from podium_core.placement.node_parser import (
@@ -37,6 +35,8 @@ from podium_core.placement.node_parser import (
     node_view,
     placed_pod,
 )
+from podium_core.placement.policies.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.policies.load_balance import term_means
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import NodeView, PodNeed

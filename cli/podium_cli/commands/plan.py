@@ -36,10 +36,10 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.search.space import grid_points
-from podium_simulator.system import switch_times
-from podium_simulator.system.forecast import forecast
-from podium_simulator.system.scenario import Method, SimulationError
-from podium_simulator.system.switch_times import KEEPS_MEMORY
+from podium_simulator.system.inputs import switch_times
+from podium_simulator.system.inputs.scenario import Method, SimulationError
+from podium_simulator.system.inputs.switch_times import KEEPS_MEMORY
+from podium_simulator.system.results.forecast import forecast
 
 SWITCH_SECONDS = 0.2  # of a suspension and of a resumption, without moved memory
 DAY = 86_400.0  # the simulation of a longer step would take hours

@@ -32,9 +32,9 @@ from podium_cli.options.system import MachineOptions, SearchOptions, SystemOptio
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.policies.registry import FOR_ONE_OBJECTIVE
 from podium_core.schema.checkpointing import APP_CHECKPOINT
-from podium_simulator.system import switch_times
-from podium_simulator.system.scenario import SimulationError
-from podium_simulator.system.switch_times import KEEPS_MEMORY
+from podium_simulator.system.inputs import switch_times
+from podium_simulator.system.inputs.scenario import SimulationError
+from podium_simulator.system.inputs.switch_times import KEEPS_MEMORY
 
 SWITCH_SECONDS = 4.0  # of a suspension and of a resumption, without moved memory
 

@@ -30,11 +30,11 @@ from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import FOR_ONE_OBJECTIVE, PolicyError
 from podium_simulator.replay.comparison import BASE, compare
-from podium_simulator.system import arrivals as system_arrivals
-from podium_simulator.system import comparison as system_comparison
-from podium_simulator.system import switch_times
-from podium_simulator.system.arrivals import Arrivals
-from podium_simulator.system.scenario import Method
+from podium_simulator.system.inputs import arrivals as system_arrivals
+from podium_simulator.system.inputs import switch_times
+from podium_simulator.system.inputs.arrivals import Arrivals
+from podium_simulator.system.inputs.scenario import Method
+from podium_simulator.system.results import comparison as system_comparison
 from podium_simulator.traces.trace import Trace, TraceError
 from podium_views import formatting
 

@@ -13,7 +13,7 @@ from podium_cli.options.system import MAX_COUNT
 from podium_cli.output import show
 from podium_cli.structured import print_data
 from podium_cli.views import arrivals as arrivals_view
-from podium_simulator.system.arrivals import Arrivals, ArrivalsComparison
+from podium_simulator.system.inputs.arrivals import Arrivals, ArrivalsComparison
 from podium_views import formatting
 
 MAX_JOBS = 100  # each plan reads all jobs, so the run time grows faster than their number

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_simulator.system.scenario import Drain, Faults, NodeSpec
+from podium_simulator.system.inputs.scenario import Drain, Faults, NodeSpec
 
 PANEL = "Faults and drains of the simulated system"
 MAX_DRAIN_SECOND = 1e10  # seconds, three centuries: from 1e15 on a float cannot separate the steps of a trial

@@ -14,10 +14,10 @@ from podium_core.domain.snapshot import Costs
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
 from podium_simulator.replay.samples import Machine
-from podium_simulator.system import switch_times
-from podium_simulator.system.comparison import ClusterSpec
-from podium_simulator.system.scenario import Method, Timing
-from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.inputs import switch_times
+from podium_simulator.system.inputs.scenario import Method, Timing
+from podium_simulator.system.inputs.searches import even_nodes
+from podium_simulator.system.results.comparison import ClusterSpec
 from podium_views import formatting
 
 MAX_COUNT = 10_000  # of trials, as Podium's limit; also of GPUs, nodes and searches

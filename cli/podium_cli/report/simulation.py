@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from podium_cli.views import system as system_view
 from podium_simulator.replay.samples import Sample
-from podium_simulator.system.comparison import SearchResult, SystemComparison
-from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.results.comparison import SearchResult, SystemComparison
+from podium_simulator.system.results.outcome import TRAINING, Outcome
 from podium_views import charts, formatting, svg
 from podium_views.model import LEVELS, AllocationBar, Lane
 from podium_views.svg import element

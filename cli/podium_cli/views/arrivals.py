@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.table import Table
 
 from podium_cli.views.system import NEVER, drained, switch
-from podium_simulator.system.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
+from podium_simulator.system.inputs.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
 from podium_views import formatting
 
 COLUMNS = (

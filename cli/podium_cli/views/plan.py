@@ -9,8 +9,8 @@ from rich.table import Table
 
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
-from podium_simulator.system.comparison import SearchResult, SearchScore
-from podium_simulator.system.forecast import JobForecast, low_median_high
+from podium_simulator.system.results.comparison import SearchResult, SearchScore
+from podium_simulator.system.results.forecast import JobForecast, low_median_high
 from podium_views import formatting
 
 Figure = Callable[[SearchScore], float | None]

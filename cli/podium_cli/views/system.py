@@ -11,8 +11,8 @@ from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.replay.metrics import near_best_value, target_value
 from podium_simulator.replay.samples import Sample
 from podium_simulator.replay.statistics import geometric_mean
-from podium_simulator.system.comparison import BASE, ClusterSpec, SearchResult, SearchScore, SystemComparison
-from podium_simulator.system.scenario import Method
+from podium_simulator.system.inputs.scenario import Method
+from podium_simulator.system.results.comparison import BASE, ClusterSpec, SearchResult, SearchScore, SystemComparison
 from podium_views import formatting
 
 NEVER = "never"

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.domain.gpu_fit import is_wanted
-from podium_core.placement.base import PlacementQuery, candidate_gpus
 from podium_core.placement.gpu_choice import charge_at, chosen_gpus
+from podium_core.placement.policies.base import PlacementQuery, candidate_gpus
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 WHOLE = 1000

@@ -16,9 +16,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
-from podium_core.placement.load_balance import LOAD_BALANCE
+from podium_core.placement.policies.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.policies.load_balance import LOAD_BALANCE
 from podium_core.placement.views import NodeScore, NodeView, PodNeed
 
 __all__ = [

@@ -15,8 +15,8 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import exploit, founders
-from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
+from podium_core.planning.slots.pod_quota import PodQuota
 
 RESERVE = 4  # GPUs for each trial that a learning searcher creates in advance
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})

@@ -15,7 +15,7 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.exploitation import founders_to_come
-from podium_core.planning.pod_quota import CPU_ONLY_PARALLEL
+from podium_core.planning.slots.pod_quota import CPU_ONLY_PARALLEL
 
 END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
 

@@ -16,8 +16,8 @@ from podium_core.domain.migration import NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_migratable, is_relocatable
 from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
-from podium_core.planning.promised_slots import promise, promises, slots_for
 from podium_core.planning.ranking import Standing
+from podium_core.planning.slots.promised_slots import promise, promises, slots_for
 
 
 @dataclass(frozen=True, slots=True)

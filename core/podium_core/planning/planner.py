@@ -14,12 +14,12 @@ from podium_core.planning.completion import close
 from podium_core.planning.creation import create
 from podium_core.planning.early_stopping import end_paused, stop_early
 from podium_core.planning.migration import is_migrating_away, migrate
-from podium_core.planning.pod_quota import pod_quotas
 from podium_core.planning.ranking import Standing, standings
-from podium_core.planning.rebalancing import rebalance
 from podium_core.planning.requeue import requeue
 from podium_core.planning.run_queue import plan_run_queues
-from podium_core.planning.slot_reclaim import reclaim_slots
+from podium_core.planning.slots.pod_quota import pod_quotas
+from podium_core.planning.slots.rebalancing import rebalance
+from podium_core.planning.slots.slot_reclaim import reclaim_slots
 
 
 def plan(snapshot: Snapshot) -> Plan:

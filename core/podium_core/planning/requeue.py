@@ -27,7 +27,7 @@ from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium_core.planning.ranking import Standing
 from podium_core.planning.run_queue import RunQueuePlan
-from podium_core.planning.slot_reclaim import SlotReclaims
+from podium_core.planning.slots.slot_reclaim import SlotReclaims
 
 MIN_STAY_SECONDS = 30.0  # seconds that a pod remains on a GPU that may recover
 MAX_STAY_SECONDS = 3600.0

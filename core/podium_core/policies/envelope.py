@@ -5,7 +5,7 @@ docs/explanation/envelope.md derives it. The formulas below have the order of th
   index, option_value   the index of started and of unstarted trials
   trusted               trust in the early order, and similar curves
 Other modules have the formulas of their own sections: `curves/alignment.py` (equal training), `less_trained.py`,
-`curves/similar_configurations.py`, `curves/similar_curves.py` and `starvation_guard.py`.
+`curves/prediction/similar_configurations.py`, `curves/prediction/similar_curves.py` and `starvation_guard.py`.
 
 The score is log(index). A trial in its warm-up goes first, and before it the one that the starvation guard serves. So
 no live trial starves.
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from podium_core.curves.aligned_curves import AlignedCurves, align, order_persistence
 from podium_core.curves.alignment import Standings
 from podium_core.curves.curve_table import CurveTable, curves_of_job
-from podium_core.curves.multiples import undecided
-from podium_core.curves.similar_configurations import relative_value
-from podium_core.curves.similar_curves_cache import Predictions, predict_by_similar_curves
+from podium_core.curves.prediction.multiples import undecided
+from podium_core.curves.prediction.similar_configurations import relative_value
+from podium_core.curves.prediction.similar_curves_cache import Predictions, predict_by_similar_curves
 from podium_core.curves.statistics import Floats, mean, median
 from podium_core.domain.population import Population
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView

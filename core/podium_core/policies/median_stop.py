@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from podium_core.curves.curve_table import curves_of_job
-from podium_core.curves.running_means import RunningMeans
+from podium_core.curves.prediction.running_means import RunningMeans
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import OnCut, Ranking, limit_switch_share
 from podium_core.policies.trial_length import horizon

@@ -1,9 +1,9 @@
 """POP (HyperDrive): promising trials get their own GPUs, others share the rest, hopeless ones end.
 
 Rasley et al., Middleware 2017. A trial's confidence p is the probability that it ends better than the best value so
-far. Podium estimates it with an ensemble of power laws (`curves/power_law.py`), the paper with Domhan's curves and
-MCMC. With the confidences sorted, the number of promising trials is the j that maximises min(j, G p_j): the more
-certain, the more GPUs. G counts trials here: those of the job that can run at a time.
+far. Podium estimates it with an ensemble of power laws (`curves/prediction/power_law.py`), the paper with Domhan's
+curves and MCMC. With the confidences sorted, the number of promising trials is the j that maximises min(j, G p_j): the
+more certain, the more GPUs. G counts trials here: those of the job that can run at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.curves.curve_table import CurveTable, curves_of_job
-from podium_core.curves.power_law import MEMBERS, predict
+from podium_core.curves.prediction.power_law import MEMBERS, predict
 from podium_core.curves.row_cache import RowCache
 from podium_core.curves.statistics import Floats, normal_cdf
 from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.policies.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.scores import HIGHEST, MIDDLE, has_single_best, score_nodes
 from podium_core.placement.views import NodeView, PodNeed
 from podium_core.testing.builders import change_reading, make_reading

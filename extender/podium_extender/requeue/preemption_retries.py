@@ -18,7 +18,7 @@ from typing import Any
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import PodName

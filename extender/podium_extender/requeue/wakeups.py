@@ -12,7 +12,7 @@ from collections.abc import Sized
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_cluster.resources import PODS
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Preemptor

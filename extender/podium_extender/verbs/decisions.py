@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
 
-from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import FULL, refuse_with_freshness
+from podium_core.placement.policies.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.scores import NodeRanking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views

@@ -12,8 +12,8 @@ import logging
 from dataclasses import dataclass
 
 from podium_cluster.client import Api
+from podium_cluster.component.logs import about
 from podium_cluster.events import EventText, emit
-from podium_cluster.logs import about
 from podium_cluster.resources import TRIALS
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from podium_core.placement.base import PlacementQuery
 from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_preferences, need_of
 from podium_core.placement.node_parser import PlacedPod, placed_pod
+from podium_core.placement.policies.base import PlacementQuery
 from podium_core.placement.scores import MIDDLE, NodeRanking
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod

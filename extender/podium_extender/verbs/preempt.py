@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose

@@ -19,7 +19,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from podium_cluster.answers import (
+from podium_cluster.access.answers import (
     MAX_ANSWER_BYTES,
     MAX_LINE_BYTES,
     check_event,
@@ -27,9 +27,9 @@ from podium_cluster.answers import (
     read_all,
     read_lines,
 )
-from podium_cluster.connections import probed_socket
+from podium_cluster.access.connections import probed_socket
+from podium_cluster.access.kubeconfig import find_target
 from podium_cluster.errors import ApiError
-from podium_cluster.kubeconfig import find_target
 
 REQUEST_SECONDS = 1.0  # average time between two requests of one path
 BURST = 2  # a list and its watch

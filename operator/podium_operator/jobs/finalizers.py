@@ -10,9 +10,9 @@ import asyncio
 import logging
 
 from podium_cluster.client import Api, connect
+from podium_cluster.component.startup import read_settings
 from podium_cluster.resources import JOBS
 from podium_cluster.settings import ClusterSettings
-from podium_cluster.startup import read_settings
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import JobSpec

@@ -18,7 +18,7 @@ import kopf
 from podium_cluster import clock, events
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
-from podium_cluster.logs import about
+from podium_cluster.component.logs import about
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob

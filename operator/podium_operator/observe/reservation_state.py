@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_core.planning.gpu_reservations import Pool
+from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_operator.reservations.reservation_pod import (
     PRODUCTS_ANNOTATION,

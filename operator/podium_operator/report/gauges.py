@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialKey
-from podium_core.planning.gpu_reservations import Pool
+from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import ENDED
 from podium_operator.act.postponed_actions import exceeds_quota

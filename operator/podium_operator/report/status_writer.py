@@ -13,7 +13,7 @@ from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_core.curves.final_value import Forecast
+from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import REQUEUES
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium_core.attempts.unread_log import unread_message
-from podium_core.curves.final_value import Forecast
+from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndTrial, TrialRank
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from podium_core.domain.gpu_reservation import ReservationState
-from podium_core.planning.gpu_reservations import Demand, Reservation
+from podium_core.planning.slots.gpu_reservations import Demand, Reservation
 from podium_operator.act.postponed_actions import exceeds_quota
 
 

@@ -18,7 +18,7 @@ from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.snapshot import JobKey, Snapshot
-from podium_core.planning.gpu_reservations import (
+from podium_core.planning.slots.gpu_reservations import (
     MarkUnneeded,
     Pool,
     PoolPreemptions,

@@ -14,7 +14,7 @@ from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.exploitation import most_at_once
-from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
+from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import ReservationPodState
 

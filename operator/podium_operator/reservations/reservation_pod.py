@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from podium_core.planning.gpu_reservations import Pool
+from podium_core.planning.slots.gpu_reservations import Pool
 
 Manifest = dict[str, Any]
 

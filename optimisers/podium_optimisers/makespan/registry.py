@@ -10,7 +10,9 @@ from types import MappingProxyType
 import numpy as np
 
 from podium_optimisers.arrays import Ints
-from podium_optimisers.makespan import (
+from podium_optimisers.makespan.bounds import area_bound
+from podium_optimisers.makespan.instance import MakespanError, MakespanInstance
+from podium_optimisers.makespan.methods import (
     annealing,
     balanced_estimate,
     dada,
@@ -21,8 +23,6 @@ from podium_optimisers.makespan import (
     lp_rounding,
     milp,
 )
-from podium_optimisers.makespan.bounds import area_bound
-from podium_optimisers.makespan.instance import MakespanError, MakespanInstance
 from podium_optimisers.makespan.schedule import MakespanPlan, MakespanSchedule, build_schedule
 
 Solver = Callable[[MakespanInstance, np.random.Generator], MakespanPlan]

@@ -15,8 +15,8 @@ from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_core.waiting.objects import IN_PLACE, StoredObjects, key_of, view_of
-from podium_simulator.system.scenario import Method
-from podium_simulator.system.switch_times import switch_method
+from podium_simulator.system.inputs.scenario import Method
+from podium_simulator.system.inputs.switch_times import switch_method
 from podium_simulator.traces.held_seconds import held_seconds
 
 USUAL_SWITCH = 0.2  # seconds of a suspension and of a resumption before any was measured, without moved memory

@@ -22,8 +22,8 @@ from podium_core.waiting.objects import StoredObjects, key_of, names_by_uid
 from podium_simulator.expected.futures import Pace, draw_futures, ends_at, pace_of
 from podium_simulator.expected.histories import SearchHistory, TrialHistory, search_history
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import NodeSpec, Scenario, SimJob, SimulationError, Timing, TrialProgress
+from podium_simulator.system.inputs.scenario import NodeSpec, Scenario, SimJob, SimulationError, Timing, TrialProgress
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 MAX_TRIALS = 3_000  # unfinished trials of all simulated searches

@@ -10,13 +10,13 @@ from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import GpuMemory, GpuView
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.faults import RandomFaults
+from podium_simulator.system.inputs.faults import RandomFaults
+from podium_simulator.system.inputs.scenario import NodeSpec, Scenario, SimulationError
 from podium_simulator.system.nodes import NodeEvents
 from podium_simulator.system.operator import Operator
-from podium_simulator.system.outcome import JobEnd, Outcome, TrialEnd
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
-from podium_simulator.system.scenario import NodeSpec, Scenario, SimulationError
+from podium_simulator.system.results.outcome import JobEnd, Outcome, TrialEnd
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.system.telemetry import Telemetry

@@ -29,8 +29,8 @@ from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
 from podium_core.domain.snapshot import TrialKey
 from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.scenario import Timing
 from podium_simulator.system.state import Node, Trial
 from podium_simulator.system.trial_state import SimMigration
 

@@ -14,9 +14,9 @@ from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_core.placement.fit import STALE_AFTER
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.faults import RandomFaults
+from podium_simulator.system.inputs.faults import RandomFaults
+from podium_simulator.system.inputs.scenario import Scenario
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.scenario import Scenario
 from podium_simulator.system.stages import PodStage
 from podium_simulator.system.state import Node
 

@@ -29,14 +29,14 @@ from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snap
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
-from podium_core.planning.promised_slots import promises
 from podium_core.planning.ranking import policy_of
+from podium_core.planning.slots.promised_slots import promises
 from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.inputs.scenario import SimJob, Timing, TrialProgress
 from podium_simulator.system.migration import Migrations
-from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
-from podium_simulator.system.scenario import SimJob, Timing, TrialProgress
+from podium_simulator.system.results.outcome import Decision
 from podium_simulator.system.stages import PHASES, PodStage
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import StatusWriter

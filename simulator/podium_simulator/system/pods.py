@@ -13,9 +13,9 @@ from podium_core.domain.phase import TrialPhase
 from podium_simulator.system.agent import Step, gpus_in_transition, next_steps
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.faults import RandomFaults
-from podium_simulator.system.outcome import Span, Value
-from podium_simulator.system.scenario import Timing
+from podium_simulator.system.inputs.faults import RandomFaults
+from podium_simulator.system.inputs.scenario import Timing
+from podium_simulator.system.results.outcome import Span, Value
 from podium_simulator.system.scheduler import place
 from podium_simulator.system.stages import OCCUPIES, USES, PodStage
 from podium_simulator.system.state import Node, Trial

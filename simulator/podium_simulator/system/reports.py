@@ -12,7 +12,7 @@ from dataclasses import replace
 from podium_core.domain.phase import TrialPhase, check
 from podium_core.domain.snapshot import Availability, GpuMemory, GpuView, RunQueueView
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.scenario import Timing
+from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.stages import PHASES, PodStage
 from podium_simulator.system.state import Gpu, Node, Trial
 from podium_simulator.system.telemetry import reserved_bytes

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse, usable
-from podium_core.placement.load_balance import LOAD_BALANCE
+from podium_core.placement.policies.base import PlacementQuery
+from podium_core.placement.policies.load_balance import LOAD_BALANCE
 from podium_core.placement.views import GpuReading, MemoryUse, NodeView, PodNeed
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.telemetry import load_percent, reserved_bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from podium_core.domain.phase import TrialPhase
-from podium_simulator.system.outcome import TRAINING
+from podium_simulator.system.results.outcome import TRAINING
 
 
 class PodStage(Enum):

@@ -22,7 +22,7 @@ from podium_core.domain.snapshot import (
     TrialView,
 )
 from podium_core.policies.base import Policy
-from podium_simulator.system.scenario import NodeSpec, SimJob
+from podium_simulator.system.inputs.scenario import NodeSpec, SimJob
 from podium_simulator.system.stages import OCCUPIES, PodStage
 from podium_simulator.system.trial_state import GpuTime, SimAttempts, SimMigration, Switches, Training, WrittenStatus
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.scenario import Timing
+from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.state import Node, Trial
 from podium_simulator.system.trial_state import WrittenStatus
 

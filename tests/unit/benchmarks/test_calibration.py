@@ -10,7 +10,7 @@ import pytest
 from benchmarks.hpo import calibration
 from benchmarks.hpo.questions import questions
 
-from podium_core.curves.multiples import LEVELS, TABLE
+from podium_core.curves.prediction.multiples import LEVELS, TABLE
 from podium_simulator.traces.trace import bundled_trace
 
 NORMAL = NormalDist()

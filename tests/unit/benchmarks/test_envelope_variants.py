@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from benchmarks.hpo import envelope_variants
 
-from podium_core.curves.multiples import TABLE, interval_widths, undecided
+from podium_core.curves.prediction.multiples import TABLE, interval_widths, undecided
 
 SHARES = np.array([0.03, 0.1, 0.4, 0.8])
 

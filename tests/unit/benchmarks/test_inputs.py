@@ -10,7 +10,7 @@ from benchmarks.command_line import Parser
 from benchmarks.inputs import CURVES, EXAMPLE, NODES, PHILLY, PODS, TASKSET, curve_files, load_curves, require
 from benchmarks.openb.replay import read_trace, replay
 
-from podium_core.placement.registry import placement_policy
+from podium_core.placement.policies.registry import placement_policy
 
 
 def test_a_clone_has_all_data() -> None:

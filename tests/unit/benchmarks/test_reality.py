@@ -16,8 +16,8 @@ from podium_cli.samples import search_at
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.replay.samples import draw_sample
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.scenario import Method, PodFacts, Scenario
-from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.system.inputs.scenario import Method, PodFacts, Scenario
+from podium_simulator.system.inputs.searches import even_nodes, search_job
 from podium_simulator.traces.trace import bundled_trace
 
 

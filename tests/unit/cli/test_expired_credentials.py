@@ -14,7 +14,7 @@ from podium_cli.commands import watch
 from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 from podium_cli.samples import search_at
-from podium_cluster import credentials
+from podium_cluster.access import credentials
 from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import JOBS
 from podium_cluster.settings import ClusterSettings

@@ -11,7 +11,7 @@ from rich.console import Console
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
 from podium_core.placement.node_parser import placed_pod
-from podium_core.placement.registry import POLICIES, placement_policy
+from podium_core.placement.policies.registry import POLICIES, placement_policy
 from podium_views import formatting
 
 NOW = 1_800_000_000.0

@@ -11,7 +11,7 @@ from kubernetes.aio.config import incluster_config
 
 from podium_cli.exit_codes import Exit
 from podium_cli.main import run
-from podium_cluster import kubeconfig
+from podium_cluster.access import kubeconfig
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from podium_cluster.answers import check_list, check_object, parse_object, read_all, read_lines, read_start
+from podium_cluster.access.answers import check_list, check_object, parse_object, read_all, read_lines, read_start
 from podium_cluster.errors import MAX_RETRY_AFTER, ApiError, error_from_answer
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client as kube_client
 
-import podium_cluster.credentials
+import podium_cluster.access.credentials
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS
 
@@ -70,16 +70,16 @@ def test_which_errors_are_transient(status: int, transient: bool) -> None:
 
 def test_the_token_is_read_again_by_the_monotonic_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = 0.0
-    monkeypatch.setattr(podium_cluster.credentials, "time", SimpleNamespace(monotonic=lambda: passed))
+    monkeypatch.setattr(podium_cluster.access.credentials, "time", SimpleNamespace(monotonic=lambda: passed))
     configuration = kube_client.Configuration()
     configuration.api_key["BearerToken"] = "bearer first"
     file = tmp_path / "token"
-    podium_cluster.credentials.refresh_token(configuration, file)
+    podium_cluster.access.credentials.refresh_token(configuration, file)
     hook: Any = configuration.refresh_api_key_hook
     file.write_text("second")
     hook(configuration)
     assert configuration.api_key["BearerToken"] == "bearer first"
-    passed = podium_cluster.credentials.TOKEN_SECONDS
+    passed = podium_cluster.access.credentials.TOKEN_SECONDS
     file.unlink()
     hook(configuration)
     file.write_text("second")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from podium_cluster import credentials
+from podium_cluster.access import credentials
 from podium_cluster.client import ApiError, connect, connect_for_others
 from podium_cluster.settings import ClusterSettings
 

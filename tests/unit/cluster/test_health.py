@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from podium_cluster import health
+from podium_cluster.component import health
 
 Story = Callable[[int], Awaitable[None]]
 LARGE = 2**24  # bytes, more than the buffers of a connection

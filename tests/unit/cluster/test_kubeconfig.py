@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_cluster import kubeconfig
-from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
+from podium_cluster.access import kubeconfig
+from podium_cluster.access.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 
 
 @pytest.mark.parametrize(

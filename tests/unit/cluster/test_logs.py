@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from podium_cluster import events, logs
+from podium_cluster import events
 from podium_cluster.client import Api, ApiError
+from podium_cluster.component import logs
 from podium_cluster.resources import TRIALS, Resource
 
 LOG = logging.getLogger("test")

@@ -14,8 +14,8 @@ from api_server import ApiServer, status, with_version
 from dashboard_scene import DEADLINE, write_objects
 
 from podium_cli.samples import search_at
+from podium_cluster.access.kubeconfig import find_target
 from podium_cluster.client import connect
-from podium_cluster.kubeconfig import find_target
 from podium_cluster.settings import ClusterSettings
 from podium_dashboard.hub import Hub
 from podium_dashboard.sources.cluster import ClusterSource

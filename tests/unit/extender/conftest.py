@@ -14,7 +14,7 @@ import pytest
 
 from podium_cluster.resources import Resource
 from podium_cluster.watch import wait_all_synced
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

@@ -9,7 +9,7 @@ from typing import Any
 
 from podium_cluster.resources import GPUNODES
 from podium_cluster.watch import wait_all_synced
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.metrics import Metrics
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import NodeEvaluator

@@ -16,7 +16,7 @@ from live_caches import event
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache
-from podium_core.placement.registry import placement_policy
+from podium_core.placement.policies.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

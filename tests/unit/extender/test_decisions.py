@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fit import refuse
-from podium_core.placement.registry import POLICIES, placement_policy
+from podium_core.placement.policies.base import PlacementQuery
+from podium_core.placement.policies.registry import POLICIES, placement_policy
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_core.testing.builders import make_reading

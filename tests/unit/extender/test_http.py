@@ -15,7 +15,7 @@ from malformed import GOLDEN, recorded
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_cluster.watch import wait_all_synced
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.bounded_protocol import BoundedProtocol

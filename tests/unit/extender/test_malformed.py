@@ -13,7 +13,7 @@ from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.placement import gpu_fragments
-from podium_core.placement.registry import placement_policy
+from podium_core.placement.policies.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

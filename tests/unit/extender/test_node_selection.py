@@ -12,7 +12,7 @@ import pytest
 from fake_scheduler import LIMIT, NAMES, PREFERENCE, Json, Scheduler, gpunode, pod
 
 from podium_cluster.resources import GPUNODES, PODS
-from podium_core.placement.registry import POLICIES
+from podium_core.placement.policies.registry import POLICIES
 
 
 def test_the_best_nodes_are_selected_and_the_others_have_not_failed(play: Callable[..., None]) -> None:

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.limits import ConcurrencyLimit

@@ -21,7 +21,7 @@ FEW_LINES = 40  # of code: without docstrings, comments and empty lines
 REGISTRIES = frozenset(
     {
         "podium_cli.exports.formats",
-        "podium_core.placement.registry",
+        "podium_core.placement.policies.registry",
         "podium_core.policies.registry",
         "podium_optimisers.learning.train",
         "podium_optimisers.makespan.registry",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from local_scene import ROOT, is_alive, wait_until
 
-from podium_local import process_tree
-from podium_local.process import Guardian, Launch, TrialProcess
+from podium_local.processes import process_tree
+from podium_local.processes.process import Guardian, Launch, TrialProcess
 
 # a shell with a child in its group, one in a session of its own, and one that has left the shell's descendants
 FAMILY = "sleep 1000 & setsid sleep 1001 & (setsid sleep 1002 &) ; echo ready; wait"
@@ -93,7 +93,7 @@ def test_a_kill_spares_a_process_with_the_number_of_one_that_ended(monkeypatch: 
 RUNNER = """
 import os, sys, time
 from pathlib import Path
-from podium_local.process import Guardian, Launch, TrialProcess
+from podium_local.processes.process import Guardian, Launch, TrialProcess
 folder = Path(sys.argv[1])
 guardian = Guardian(folder)
 process = TrialProcess(

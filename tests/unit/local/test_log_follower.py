@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_local import log_follower
-from podium_local.log_follower import CHUNK, LONGEST_LINE, LogFollower, last_lines
+from podium_local.processes import log_follower
+from podium_local.processes.log_follower import CHUNK, LONGEST_LINE, LogFollower, last_lines
 
 
 def read_all(follower: LogFollower, *, complete: bool) -> list[str]:

@@ -12,7 +12,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.devices import Device
 from podium_local.errors import LocalError
-from podium_local.launch import Place, launch
+from podium_local.processes.launch import Place, launch
 from podium_local.template import Site, adapt, mapped, with_command
 
 PATH = "/usr/bin:/bin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from podium_core.testing.builders import make_job
-from podium_simulator.system.scenario import Method, NodeSpec, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, SimJob, Timing
 from podium_simulator.traces.trace import RecordedTrial
 
 AT_ONCE = Timing(

@@ -9,19 +9,19 @@ import pytest
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_simulator.replay.samples import Sample, draw_sample
-from podium_simulator.system import comparison
-from podium_simulator.system.arrivals import (
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.inputs.arrivals import (
     Arrivals,
     SharedCluster,
     compare,
     draw_samples,
     scenario,
 )
-from podium_simulator.system.comparison import ClusterSpec, best_so_far, search_result
-from podium_simulator.system.engine import simulate
-from podium_simulator.system.fairness import jain_index, user_shares
-from podium_simulator.system.outcome import TRAINING, JobEnd, Outcome, Span, TrialEnd, Value
-from podium_simulator.system.scenario import NodeSpec
+from podium_simulator.system.inputs.scenario import NodeSpec
+from podium_simulator.system.results import comparison
+from podium_simulator.system.results.comparison import ClusterSpec, best_so_far, search_result
+from podium_simulator.system.results.fairness import jain_index, user_shares
+from podium_simulator.system.results.outcome import TRAINING, JobEnd, Outcome, Span, TrialEnd, Value
 from podium_simulator.traces.trace import RecordedTrial, bundled_trace
 
 ANN, BEN = JobKey("ann", "job-1"), JobKey("ben", "job-2")

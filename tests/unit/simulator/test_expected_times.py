@@ -16,11 +16,11 @@ from podium_simulator.expected.futures import draw_futures, ends_at, pace_of
 from podium_simulator.expected.histories import SearchHistory, TrialHistory
 from podium_simulator.expected.times import Present, Sampling, simulated_times
 from podium_simulator.replay.samples import Sample
-from podium_simulator.system.comparison import ClusterSpec, scenario_of
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, SimJob, Timing
-from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.system.inputs.scenario import Method, SimJob, Timing
+from podium_simulator.system.inputs.searches import even_nodes, search_job
+from podium_simulator.system.results.comparison import ClusterSpec, scenario_of
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 EARLY = Sampling(samples=15)

@@ -14,8 +14,8 @@ from podium_simulator.replay.comparison import compare
 from podium_simulator.replay.history import Evaluation
 from podium_simulator.replay.metrics import near_best_value, regret, start_value
 from podium_simulator.replay.samples import Machine, Sample
-from podium_simulator.system import comparison as system_comparison
-from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.inputs.searches import even_nodes
+from podium_simulator.system.results import comparison as system_comparison
 from podium_simulator.traces.trace import RecordedTrial, Trace
 
 WORST = -sys.float_info.max  # what stands for NaN in a curve

@@ -15,9 +15,8 @@ from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.planner import plan
 from podium_simulator.system import operator
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.faults import RandomFaults
-from podium_simulator.system.outcome import TRAINING, Outcome
-from podium_simulator.system.scenario import (
+from podium_simulator.system.inputs.faults import RandomFaults
+from podium_simulator.system.inputs.scenario import (
     Faults,
     NodeSpec,
     Scenario,
@@ -25,6 +24,7 @@ from podium_simulator.system.scenario import (
     SimulationError,
     Timing,
 )
+from podium_simulator.system.results.outcome import TRAINING, Outcome
 
 ONE, TWO = (NodeSpec("a", 1),), (NodeSpec("a", 1), NodeSpec("b", 1))
 NEVER = math.inf

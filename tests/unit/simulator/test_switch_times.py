@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podium_core.planning.rebalancing import MIGRATION_SECONDS, MIGRATION_SECONDS_PER_GIB
-from podium_simulator.system.scenario import Method
-from podium_simulator.system.switch_times import MIN_SECONDS, switch_method
+from podium_core.planning.slots.rebalancing import MIGRATION_SECONDS, MIGRATION_SECONDS_PER_GIB
+from podium_simulator.system.inputs.scenario import Method
+from podium_simulator.system.inputs.switch_times import MIN_SECONDS, switch_method
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "bench-gpu-nvidia-h100-80gb-hbm3.md"
 

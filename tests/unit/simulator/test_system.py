@@ -17,10 +17,8 @@ from podium_core.placement.views import NodeView
 from podium_core.planning.planner import plan
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system import operator, scheduler
-from podium_simulator.system.comparison import search_result
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import TRAINING, Outcome
-from podium_simulator.system.scenario import (
+from podium_simulator.system.inputs.scenario import (
     Faults,
     Method,
     NodeSpec,
@@ -28,6 +26,8 @@ from podium_simulator.system.scenario import (
     Scenario,
     SimulationError,
 )
+from podium_simulator.system.results.comparison import search_result
+from podium_simulator.system.results.outcome import TRAINING, Outcome
 from podium_simulator.system.state import Node
 
 

@@ -19,8 +19,8 @@ from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import CheckpointScope
 from podium_core.policies.registry import NAMES
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import TRAINING, Span
-from podium_simulator.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, Timing
+from podium_simulator.system.inputs.scenario import Drain, Faults, Method, NodeSpec, Scenario, Timing
+from podium_simulator.system.results.outcome import TRAINING, Span
 
 
 @st.composite

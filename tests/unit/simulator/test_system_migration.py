@@ -19,9 +19,8 @@ from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system import migration
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.faults import RandomFaults
-from podium_simulator.system.outcome import TRAINING, Outcome
-from podium_simulator.system.scenario import (
+from podium_simulator.system.inputs.faults import RandomFaults
+from podium_simulator.system.inputs.scenario import (
     Drain,
     Method,
     NodeSpec,
@@ -30,6 +29,7 @@ from podium_simulator.system.scenario import (
     SimulationError,
     Timing,
 )
+from podium_simulator.system.results.outcome import TRAINING, Outcome
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))

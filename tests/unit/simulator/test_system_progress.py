@@ -17,8 +17,8 @@ from podium_core.policies.registry import NAMES, create
 from podium_core.testing.builders import make_job
 from podium_simulator.system import operator
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 EXACT = Timing(progress=0.0)

@@ -12,8 +12,8 @@ import pytest
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 NODES = (NodeSpec("a", 1), NodeSpec("b", 1))

@@ -18,8 +18,8 @@ from podium_core.curves.aligned_curves import AlignedCurves
 from podium_core.curves.alignment import PER_DOUBLING, gains, running_best
 from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.non_finite import diverged
-from podium_core.curves.power_law import predict
-from podium_core.curves.running_means import RunningMeans
+from podium_core.curves.prediction.power_law import predict
+from podium_core.curves.prediction.running_means import RunningMeans
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot, TrialView
 from podium_core.planning.eta import estimate

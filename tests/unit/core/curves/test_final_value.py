@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podium_core.curves.final_value import MIN_COMPLETED, predictions, upper_bounds
-from podium_core.curves.multiples import (
+from podium_core.curves.prediction.final_value import MIN_COMPLETED, predictions, upper_bounds
+from podium_core.curves.prediction.multiples import (
     DOUBLINGS_LEFT,
     LEVELS,
     PRIOR_WEIGHT,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from podium_core.curves.final_value import predictions
+from podium_core.curves.prediction.final_value import predictions
 from podium_core.domain.phase import TrialPhase
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 

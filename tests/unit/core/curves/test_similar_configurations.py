@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.curves.curve_table import CurveTable
-from podium_core.curves.similar_configurations import KAPPA, MAX_NEIGHBOURS, parameter_ranks, relative_value
+from podium_core.curves.prediction.similar_configurations import KAPPA, MAX_NEIGHBOURS, parameter_ranks, relative_value
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Scalar, TrialView
 from podium_core.policies.registry import create

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from podium_core.curves.aligned_curves import align
 from podium_core.curves.curve_table import CurveTable
-from podium_core.curves.similar_curves import MAX_COMPLETED, MIN_COMPLETED, rank_columns
-from podium_core.curves.similar_curves_cache import Predictions, predict_by_similar_curves
+from podium_core.curves.prediction.similar_curves import MAX_COMPLETED, MIN_COMPLETED, rank_columns
+from podium_core.curves.prediction.similar_curves_cache import Predictions, predict_by_similar_curves
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialView
 from podium_core.policies.envelope import Envelope

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.placement.base import PlacementQuery
-from podium_core.placement.fill import worth
-from podium_core.placement.fragmentation import fragments
 from podium_core.placement.gpu_fragments import FreeCapacity, PodMix, loss_growths, pod_mix, served
-from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.policies.base import PlacementQuery
+from podium_core.placement.policies.fill import worth
+from podium_core.placement.policies.fragmentation import fragments
+from podium_core.placement.policies.registry import DEFAULT, placement_policy
 from podium_core.placement.scores import has_single_best, rank, score_nodes
 from podium_core.placement.views import NodeView, PodNeed
 from podium_core.testing.builders import change_reading, make_reading

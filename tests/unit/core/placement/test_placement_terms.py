@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.load_balance import term_means
 from podium_core.placement.load_terms import TERMS, load_of, slices_ahead
+from podium_core.placement.policies.load_balance import term_means
 from podium_core.placement.scores import HIGHEST, load_balance
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_core.testing.builders import change_reading, make_reading

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.domain.gpu_reservation import EDGES, ReservationFacts, ReservationState, derive_state
-from podium_core.planning.gpu_reservations import (
+from podium_core.planning.slots.gpu_reservations import (
     LINGER,
     Demand,
     MarkUnneeded,

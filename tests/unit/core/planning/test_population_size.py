@@ -12,7 +12,7 @@ from podium_core.domain.population import Lineage, Population
 from podium_core.domain.snapshot import JobView, Point, TrialView
 from podium_core.planning.completion import close
 from podium_core.planning.eta import estimate, pace, remaining
-from podium_core.planning.pod_quota import pod_quotas
+from podium_core.planning.slots.pod_quota import pod_quotas
 from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 FROM_TWO = Lineage("job-0", "uid-job-0", 1, 2.0, "job-1")

@@ -17,7 +17,7 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
-from podium_core.planning.rebalancing import rebalance
+from podium_core.planning.slots.rebalancing import rebalance
 from podium_core.testing.builders import (
     change_gpu,
     change_trial,

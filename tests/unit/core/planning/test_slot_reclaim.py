@@ -12,7 +12,7 @@ from simulated import curve, job
 from podium_core.domain.actions import EndTrial, Plan, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
-from podium_core.planning.slot_reclaim import MIN_STAY_REQUEUES
+from podium_core.planning.slots.slot_reclaim import MIN_STAY_REQUEUES
 from podium_core.testing.builders import (
     change_gpu,
     make_gpu,
@@ -21,7 +21,7 @@ from podium_core.testing.builders import (
     make_trial,
 )
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.scenario import NodeSpec, Scenario
+from podium_simulator.system.inputs.scenario import NodeSpec, Scenario
 
 REQUEUE = 20.0  # seconds, until something is measured
 LONG_AGO = 1000.0 - MIN_STAY_REQUEUES * REQUEUE

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.final_value import predictions
-from podium_core.curves.multiples import undecided
+from podium_core.curves.prediction.final_value import predictions
+from podium_core.curves.prediction.multiples import undecided
 from podium_core.curves.statistics import median_of_others, middle_values, normal_cdf
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView

@@ -27,8 +27,8 @@ from podium_core.testing.builders import (
     make_trial,
 )
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.system.results.outcome import Outcome
 from podium_simulator.traces.trace import RecordedTrial
 
 NOW = 1e6

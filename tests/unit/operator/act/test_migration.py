@@ -33,7 +33,7 @@ from operator_builders import NOW, make_node
 from podium_core.domain.actions import CreatePod, Migrate
 from podium_core.domain.migration import MigrationPhase
 from podium_core.planning.planner import plan
-from podium_core.planning.promised_slots import promises
+from podium_core.planning.slots.promised_slots import promises
 from podium_operator.act.migration import MigrationNews, migration_of_attempt, migrations_to_store
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe

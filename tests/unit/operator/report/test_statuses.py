@@ -17,7 +17,7 @@ from operator_builders import (
     moment,
 )
 
-from podium_core.curves.final_value import Forecast
+from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey

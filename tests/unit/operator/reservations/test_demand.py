@@ -14,7 +14,7 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Population
 from podium_core.domain.snapshot import GpuView
-from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
+from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.testing import builders as views
 from podium_core.testing.builders import change_gpu
 from podium_operator.observe.reservation_state import parse_reservation_pod

@@ -13,7 +13,7 @@ from reservation_builders import JOB, POOL, reservation_node, seen
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.planning.gpu_reservations import LINGER, Pool
+from podium_core.planning.slots.gpu_reservations import LINGER, Pool
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import observe

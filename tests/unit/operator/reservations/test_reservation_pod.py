@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium_core.planning.gpu_reservations import Pool
+from podium_core.planning.slots.gpu_reservations import Pool
 from podium_operator.reservations.reservation_pod import (
     RESERVATION_LABEL,
     Manifest,

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_optimisers.arrays import Bools
-from podium_optimisers.makespan import dada, dual, generator, milp, shelves
+from podium_optimisers.makespan import generator
 from podium_optimisers.makespan.bounds import area_bound, by_acceleration, fractional_split
 from podium_optimisers.makespan.instance import MakespanInstance
-from podium_optimisers.makespan.list_scheduling import lpt_by_side
+from podium_optimisers.makespan.methods import dada, dual, milp, shelves
+from podium_optimisers.makespan.methods.list_scheduling import lpt_by_side
 from podium_optimisers.makespan.relaxation import build_rows
 from podium_optimisers.makespan.testing import optimal_makespan
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from podium_optimisers.makespan import annealing, generator, heteroprio, list_scheduling, local_search, milp, registry
+from podium_optimisers.makespan import generator, registry
 from podium_optimisers.makespan.bounds import area_bound
 from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.methods import annealing, heteroprio, list_scheduling, local_search, milp
 from podium_optimisers.makespan.schedule import InfeasibleError, MakespanPlan, build_schedule, check_feasible
 from podium_optimisers.makespan.testing import MAX_TASKS, optimal_makespan
 

@@ -1,0 +1,1 @@
+"""Access to the API server: kubeconfig, credentials, connections, and reading of answers."""

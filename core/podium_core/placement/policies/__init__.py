@@ -1,0 +1,1 @@
+"""The placement policies, and the interface that they share."""

@@ -1,0 +1,1 @@
+"""Processes of the trials: start, suspend, resume, end, and follow their logs."""

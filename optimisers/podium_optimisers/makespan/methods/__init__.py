@@ -1,0 +1,1 @@
+"""The methods that assign tasks to machines. The registry beside this package lists them."""

@@ -1,0 +1,1 @@
+"""What a simulation begins with: scenario, searches, arrivals, faults and durations."""

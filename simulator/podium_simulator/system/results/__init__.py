@@ -1,0 +1,1 @@
+"""What a simulation ends with: outcome, comparison of policies, fairness, forecast."""
