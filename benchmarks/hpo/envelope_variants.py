@@ -14,14 +14,17 @@ import numpy as np
 
 from benchmarks.hpo.runs import Entrant
 from podium_core.curves import multiples
+from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies import envelope
 from podium_core.policies.base import Policy, Ranked
-from podium_core.policies.envelope import Envelope
+from podium_core.policies.envelope import Envelope, Mask
 from podium_core.policies.fifo import Fifo
 from podium_simulator.replay.state import DEFAULT_RULES
+
+RELATIVE_VALUE = "relative_value"  # function of the envelope's module: what similar configurations are worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,15 @@ class WithoutSimilarConfigurations(Wrapped):
             return self.inner.rank(job, trials, snapshot)
 
 
+def _alike(_curves: CurveTable, new: Mask, *_others: object) -> Floats:
+    return np.ones(int(np.count_nonzero(new)))
+
+
 @contextmanager
 def _every_configuration_alike() -> Iterator[None]:
-    shipped = envelope.relative_value
-    envelope.relative_value = lambda _curves, new, *_others: np.ones(int(np.count_nonzero(new)))
+    shipped = getattr(envelope, RELATIVE_VALUE)
+    setattr(envelope, RELATIVE_VALUE, _alike)
     try:
         yield
     finally:
-        envelope.relative_value = shipped
+        setattr(envelope, RELATIVE_VALUE, shipped)

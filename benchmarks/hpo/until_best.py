@@ -10,6 +10,7 @@ import math
 from benchmarks.hpo.envelope_variants import WithoutSimilarConfigurations, until_best_entrant
 from benchmarks.hpo.report import FAMILIES, RunsByEntrant, cell, metric_ratios, ratio, ratio_figures
 from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Source, by_entrant, replays_of, run_all
+from podium_core.policies.base import Policy
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.statistics import by_task
@@ -20,7 +21,7 @@ TITLES = {NAME: "", ALIKE: ", without similar configurations"}
 
 def until_best(source: Source, gpus: int, seeds: int, processes: int, outcome: dict[str, object]) -> str:
     """Return a Markdown row for each family and each task; add the families' figures to `outcome`."""
-    variants = {NAME: Envelope(), ALIKE: WithoutSimilarConfigurations(Envelope())}
+    variants: dict[str, Policy] = {NAME: Envelope(), ALIKE: WithoutSimilarConfigurations(Envelope())}
     entrants = {**ENTRANTS, **{name: until_best_entrant(policy) for name, policy in variants.items()}}
     runs = run_all(replays_of(source, seeds, ["fifo", *variants], Machine(gpus, SHORT)), processes, entrants)
     lines = [f"## `envelope` against `fifo`, until the best trial has completed ({gpus} GPUs, {source.size} trials)\n"]
