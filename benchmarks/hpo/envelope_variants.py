@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
-from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.hpo.runs import Entrant
 from podium_core.curves.curve_table import CurveTable
@@ -22,9 +20,11 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies import envelope
 from podium_core.policies.base import Policy, Ranked
-from podium_core.policies.envelope import Envelope
+from podium_core.policies.envelope import Envelope, Mask
 from podium_core.policies.fifo import Fifo
 from podium_simulator.replay.state import DEFAULT_RULES
+
+RELATIVE_VALUE = "relative_value"  # function of the envelope's module: what similar configurations are worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,19 @@ class WithoutSimilarConfigurations(Wrapped):
     inner: Envelope
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with patch.object(envelope, "relative_value", _alike):
+        with _every_configuration_alike():
             return self.inner.rank(job, trials, snapshot)
 
 
-def _alike(_curves: CurveTable, unstarted: NDArray[np.bool_], *_others: object) -> Floats:
-    return np.ones(int(np.count_nonzero(unstarted)))
+def _alike(_curves: CurveTable, new: Mask, *_others: object) -> Floats:
+    return np.ones(int(np.count_nonzero(new)))
+
+
+@contextmanager
+def _every_configuration_alike() -> Iterator[None]:
+    shipped = getattr(envelope, RELATIVE_VALUE)
+    setattr(envelope, RELATIVE_VALUE, _alike)
+    try:
+        yield
+    finally:
+        setattr(envelope, RELATIVE_VALUE, shipped)

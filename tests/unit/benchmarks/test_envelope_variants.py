@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks.hpo import envelope_variants
+from benchmarks.hpo import envelope_variants, report, runs, until_best
 
 from podium_core.curves.prediction.multiples import TABLE, interval_widths, undecided
+from podium_core.policies import envelope
 
 SHARES = np.array([0.03, 0.1, 0.4, 0.8])
 
@@ -24,3 +25,14 @@ def test_shipped_widths_change_nothing() -> None:
     shipped = undecided(SHARES, 0.03)
     with envelope_variants.reading(interval_widths(TABLE)):
         assert undecided(SHARES, 0.03).tolist() == shipped.tolist()
+
+
+def test_until_best_measures_the_envelope_with_and_without_similar_configurations() -> None:
+    shipped = getattr(envelope, envelope_variants.RELATIVE_VALUE)
+    outcome: dict[str, object] = {}
+    page = until_best.until_best(runs.Source((), "random", 8), 2, 1, 1, outcome)
+    figures = outcome["digits"]
+    assert isinstance(figures, dict)
+    assert set(figures) == {until_best.NAME, until_best.ALIKE}
+    assert f"**{report.FAMILIES['digits']}**, without similar configurations" in page
+    assert getattr(envelope, envelope_variants.RELATIVE_VALUE) is shipped
