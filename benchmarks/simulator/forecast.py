@@ -17,7 +17,6 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_views.trace import trace_of
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec
@@ -27,6 +26,7 @@ from podium_simulator.system.searches import even_nodes
 from podium_simulator.system.switch_times import switch_method
 from podium_simulator.traces.trace import Trace, bundled_trace
 from podium_views.job_snapshot import JobSnapshot
+from podium_views.trace import trace_of
 
 SEEDS, SLOTS, SWITCH = 5, 4, 0.2  # defaults of `podium plan`
 COLUMNS = (

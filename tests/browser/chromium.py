@@ -110,7 +110,9 @@ class Tab:
         """Press and release a key."""
         text = {"text": "\r"} if name == "Enter" else {}  # without it, Enter follows no link
         for kind in ("keyDown", "keyUp"):
-            await self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **text)
+            await self.call(
+                "Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **text
+            )
 
     async def screenshot(self) -> bytes:
         """Return the visible part of the page as PNG."""

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from podium_cli.report import page
-from podium_views.trace import trace_of
 from podium_cli.views import summary
 from podium_cli.views.explain import lines as explanation
 from podium_cli.views.trials import trials_table
@@ -22,6 +21,7 @@ from podium_core.curves.additional_metrics import Extreme, MetricSummary
 from podium_simulator.traces.trace import TraceError, load, parse, trace_lines
 from podium_views.job_snapshot import JobSnapshot
 from podium_views.model import build
+from podium_views.trace import trace_of
 
 Snapshot = Callable[..., JobSnapshot]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}

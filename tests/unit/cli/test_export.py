@@ -12,9 +12,9 @@ from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
-from podium_views.trace import trace_of
 from podium_simulator.traces.sources import ReadOptions, read_all
 from podium_simulator.traces.trace import load
+from podium_views.trace import trace_of
 
 ENDED = search_at(600.0)
 
