@@ -151,10 +151,8 @@ def test_an_agent_can_write_no_lease_that_has_the_name_of_its_node(site: Site) -
     """A node may be named podium-operator: its agent must not write the Lease by which the operator leads."""
 
     async def lease(api: Api, node: str) -> None:
-        about, spec = (
-            {"name": f"{site.namespace}-{node}", "namespace": site.namespace},
-            {"holderIdentity": uuid.uuid4().hex},
-        )
+        about = {"name": f"{site.namespace}-{node}", "namespace": site.namespace}
+        spec = {"holderIdentity": uuid.uuid4().hex}
         await api.apply(LEASES, {"metadata": about, "spec": spec}, manager="podium-agent")
 
     assert "NodeMismatch: the agent's token is of node" in refused(site, site.token("node-a"), lease, "node-a")

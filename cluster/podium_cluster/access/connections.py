@@ -33,7 +33,10 @@ class Pool(RESTClientObject):
 
 
 def probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket whose connection ends if the peer is silent; other systems than Linux lack some options."""
+    """Return a socket whose connection ends if the peer is silent.
+
+    Other systems than Linux lack some of the options.
+    """
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
