@@ -7,9 +7,8 @@ from datetime import datetime
 
 from podium_cluster.client import Api
 from podium_core.schema.trial import HyperParamTrial
-from podium_dashboard.background.runner import BackgroundTasks
 from podium_dashboard.hub import Hub
-from podium_dashboard.pages.renderer import PageRenderer
+from podium_dashboard.pages.renderer import PageRenderer, Workers
 from podium_dashboard.rights import Rights, permitted
 from podium_dashboard.sources.pod_logs import PodLogs
 from podium_dashboard.sources.source import EventList, LogTail, Source
@@ -59,7 +58,7 @@ class Renderings:
     def __init__(self, source: Source, hub: Hub) -> None:
         self._source = source
         self._hub = hub
-        self._tasks = BackgroundTasks(hub.changed)  # one at a time for all callers
+        self._workers = Workers.of(hub)  # one page and one task at a time for all callers
         self._renderers: OrderedDict[tuple[Rights, str], PageRenderer] = OrderedDict()
         self._of: State | None = None
         self._namespaces: frozenset[str] = frozenset()
@@ -84,7 +83,7 @@ class Renderings:
         found = self._renderers.get(key)
         if found is None:
             source = PermittedSource(self._source, rights, api)
-            found = self._renderers[key] = PageRenderer(source, self._hub, MAX_PAGES, self._tasks, rights)
+            found = self._renderers[key] = PageRenderer(source, self._hub, MAX_PAGES, self._workers, rights)
         self._renderers.move_to_end(key)
         while len(self._renderers) > MAX_RENDERERS:
             self._renderers.popitem(last=False)

@@ -38,6 +38,19 @@ class _Kept:
     cost: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What renderers may share: the thread that renders, and the background tasks."""
+
+    thread: ThreadPoolExecutor
+    tasks: BackgroundTasks
+
+    @classmethod
+    def of(cls, hub: Hub) -> Workers:
+        """Return new workers; results of tasks are changes of the hub."""
+        return cls(ThreadPoolExecutor(1, "pages"), BackgroundTasks(hub.changed))
+
+
 class PageRenderer:
     """Renders pages in one thread and keeps the newest rendering of each."""
 
@@ -46,14 +59,15 @@ class PageRenderer:
         source: Shown,
         hub: Hub,
         most: int = MAX_PAGES,
-        tasks: BackgroundTasks | None = None,
+        workers: Workers | None = None,
         scope: Hashable = None,
     ) -> None:
-        """Prepare; renderers of different `scope` share the `tasks` but not what depends on other searches."""
+        """Prepare; renderers of different `scope` share the `workers` but not what depends on other searches."""
+        workers = workers or Workers.of(hub)
         self.source = source
         self._hub = hub
-        self.requests = Requests(source, hub, tasks or BackgroundTasks(hub.changed), scope)
-        self._thread = ThreadPoolExecutor(1, "pages")
+        self.requests = Requests(source, hub, workers.tasks, scope)
+        self._thread = workers.thread
         self._most = most
         self._kept: OrderedDict[PageRef, _Kept] = OrderedDict()
         self._running: dict[PageRef, asyncio.Task[_Kept]] = {}
