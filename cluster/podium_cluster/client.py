@@ -11,12 +11,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
-from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from podium_cluster import clock
 from podium_cluster.access.answers import (
@@ -33,7 +31,7 @@ from podium_cluster.access.answers import (
     read_start,
 )
 from podium_cluster.access.connections import Connections, Pool
-from podium_cluster.access.credentials import Credentials, refresh_token
+from podium_cluster.access.credentials import Credentials, read_configuration
 from podium_cluster.access.kubeconfig import ClusterTarget, find_target
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.resources import PODS, Page, Resource
@@ -361,7 +359,8 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
 
     `target` is the result of `find_target` for these settings, if the caller has it.
     """
-    configuration, credentials = await _configuration(settings, target)
+    target = target or find_target(settings.kubeconfig, settings.context)
+    configuration, credentials = await read_configuration(target)
     async with kube_client.ApiClient(configuration) as client:
         client.rest_client = Pool(configuration)  # the library's own has no connection yet
         yield Api(client, settings.request_timeout, credentials)
@@ -375,7 +374,7 @@ async def connect_for_others(
 
     The cluster is that of `connect`. A client certificate would outweigh the token, so the connections have none.
     """
-    own, _ = await _configuration(settings, target)
+    own, _ = await read_configuration(target or find_target(settings.kubeconfig, settings.context))
     bare = kube_client.Configuration(host=own.host)
     bare.connection_pool_maxsize, bare.retries = own.connection_pool_maxsize, None
     for field in ("verify_ssl", "ssl_ca_cert", "ca_cert_data", "tls_server_name", "assert_hostname", "proxy"):
@@ -383,22 +382,6 @@ async def connect_for_others(
     async with kube_client.ApiClient(bare) as client:
         client.rest_client = Pool(bare)
         yield lambda token: Api(client, settings.request_timeout, bearer=token)
-
-
-async def _configuration(
-    settings: ClusterSettings, target: ClusterTarget | None
-) -> tuple[kube_client.Configuration, Credentials | None]:
-    """Return where the cluster is, with the credentials for it."""
-    target = target or find_target(settings.kubeconfig, settings.context)
-    configuration = kube_client.Configuration()
-    # a component uses one API server from a few tasks, so more connections than tasks are useless
-    configuration.connection_pool_maxsize = 32
-    configuration.retries = None
-    if target.account:
-        kube_config.load_incluster_config(client_configuration=configuration)
-        refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
-        return configuration, None
-    return configuration, await Credentials.read(target, configuration)
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:

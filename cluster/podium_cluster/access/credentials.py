@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.aio import client as kube_client
-from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.exec_provider import ExecProvider
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
 from podium_cluster import clock
@@ -148,3 +149,16 @@ def _seconds(given: Any) -> float | None:
         )
         raise ConfigException(text) from error
     return parsed.timestamp()
+
+
+async def read_configuration(target: ClusterTarget) -> tuple[kube_client.Configuration, Credentials | None]:
+    """Return the configuration of a client for a cluster, and the credentials that it must renew."""
+    configuration = kube_client.Configuration()
+    # a component uses one API server from a few tasks, so more connections than tasks are useless
+    configuration.connection_pool_maxsize = 32
+    configuration.retries = None
+    if target.account:
+        load_incluster_config(client_configuration=configuration)
+        refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
+        return configuration, None
+    return configuration, await Credentials.read(target, configuration)

@@ -62,7 +62,10 @@ class Requests:
         return self.tasks.is_pending(("replay", key))
 
     def start_replay(self, key: Key) -> bool:
-        """Start a replay of a search, unless its trials are those of the last one; return False if too many wait."""
+        """Start a replay of a search; return False if too many wait.
+
+        Nothing starts if the trials are those of the last replay.
+        """
         search = self._source.state().by_key.get(key)
         known = self.replay(key)
         if search is None or self.is_replaying(key) or (known is not None and known.stamp == search.done):

@@ -83,7 +83,7 @@ class Fragment:
 
     @property
     def html(self) -> str:
-        """Return its HTML."""
+        """Return the fragment's HTML."""
         html: str = json.loads(self.wire)["html"]
         return html
 

@@ -30,7 +30,10 @@ class WaitTexts:
 
 
 def waiting_card(result: Result | None, *, partial: bool = False) -> Fragment:
-    """Return the card; it is empty for a search that has ended. `partial`: other searches may be ahead, unseen."""
+    """Return the card; it is empty for a search that has ended.
+
+    `partial`: other searches may be ahead, unseen.
+    """
     found = result.value if result is not None else None
     shown = waiting(found) if isinstance(found, Explained) else None
     hidden = isinstance(found, Explained) and found.explanation.state == "Ended"

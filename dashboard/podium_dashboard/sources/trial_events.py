@@ -19,7 +19,10 @@ MAX_TRIALS = 32  # whose answers are kept
 
 
 class TrialEvents:
-    """Reads the Events of trials with the rights of one account, those of each trial at most once in a while."""
+    """Reads the Events of trials with the rights of one account.
+
+    Those of each trial are read at most once in a while.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api

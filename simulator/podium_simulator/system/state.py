@@ -115,16 +115,16 @@ class SimPod:
 
     @property
     def occupies(self) -> bool:
-        """Return whether its process uses the GPUs."""
+        """Return whether the trial's process uses the GPUs."""
         return self.stage in OCCUPIES
 
     @property
     def alive(self) -> bool:
-        """Return whether it exists and its process has not ended."""
+        """Return whether the pod exists and its process has not ended."""
         return self.stage is not None and self.stage is not PodStage.ENDED
 
     def release(self) -> None:
-        """Release its GPUs: the pod is gone, and with it what it was asked."""
+        """Release the GPUs: the pod is gone, and with it what it was asked."""
         self.node, self.gpus = None, ()
         self.terminating = self.asked_to_end = self.asked_to_migrate = self.stuck = False
 
