@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 RIVALS := $(VENV)/rivals
 FAST := tests/unit tests/contract tests/golden
 # three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
-CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 # what the clusters' audit logs have about Podium's accounts, for tests/grants
 RECORDS := build/audit-records
