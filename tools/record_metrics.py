@@ -37,7 +37,7 @@ from monitoring import alerts
 from prometheus_server import fires
 
 from podium_core.schema.manifests import read_manifests
-from podium_devcluster.artifacts import unpacked
+from podium_devcluster.artifacts import debian
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime.network import netns_path
 from podium_devcluster.shell import CommandError, run
@@ -228,7 +228,7 @@ def disturb(recorder: Recorder) -> None:
 
 def record(cluster: Cluster, folder: Path, out: Path) -> None:
     """Record a run on a cluster with Podium."""
-    server, tool = unpacked.prometheus(cluster.cache)
+    server, tool = debian.prometheus(cluster.cache)
     config, targets, data = folder / "prometheus.yaml", folder / "targets.json", folder / "data"
     config.write_text(yaml.safe_dump(configuration(targets)))
     options = [f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={ADDRESS}"]

@@ -77,7 +77,7 @@ def test_every_pod_of_the_chart_but_the_agents_runs_in_a_restricted_namespace(
     tool: Tool, levels: dict[str, str], chart: str
 ) -> None:
     specs = pod_specs(parse(render(tool, chart)))
-    assert len(specs) == (7 if chart == "" else 6), "the slot test exists only in the mode `dedicated`"
+    assert len(specs) == 7, "with the slot test of the mode `dedicated`, or with the dashboard"
     for name, spec in specs.items():
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         done = admit(tool, levels["restricted"], pod)
