@@ -231,8 +231,14 @@ class Cluster:
         self.processes.kill(self._component(component, node), number)
 
     def start(self, component: str, node: str | None = None) -> None:
-        """Start a program that was ended, with the same command line."""
-        self.processes.start_again(self._component(component, node))
+        """Start a program that was ended, with the same command line.
+
+        It waits for containerd, because a kubelet ends if it starts before containerd is ready.
+        """
+        if component == "containerd" and node is not None:
+            self.node(node).start_containerd_again()
+        else:
+            self.processes.start_again(self._component(component, node))
 
     def restart(self, component: str, node: str | None = None) -> None:
         """Kill a program and start it again."""

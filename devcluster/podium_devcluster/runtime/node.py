@@ -103,15 +103,20 @@ class Node:
 
     def start_containerd(self) -> None:
         """Start containerd and remove the containers of earlier starts."""
-        self._start_containerd()
+        name = self.component("containerd")
+        self._until_ready(lambda: self.processes.start(name, self.enter(["/usr/bin/containerd"])))
         if self._remove_old_containers():
             # CRI reads the containers once, at its start
-            self.processes.kill(self.component("containerd"))
-            self._start_containerd()
+            self.processes.kill(name)
+            self.start_containerd_again()
 
-    def _start_containerd(self) -> None:
+    def start_containerd_again(self) -> None:
+        """Start containerd after its end, with its containers, and wait until it is ready for a kubelet."""
+        self._until_ready(lambda: self.processes.start_again(self.component("containerd")))
+
+    def _until_ready(self, start: Callable[[], object]) -> None:
         before = self.processes.log(self.component("containerd")).count(_BOOTED)
-        self.processes.start(self.component("containerd"), self.enter(["/usr/bin/containerd"]))
+        start()
         # it answers ctr before its CRI service is ready for a kubelet
         self._wait("containerd", lambda: self._booted(before) and self._ctr_answers())
 
