@@ -86,7 +86,7 @@ class Guardian:
             [sys.executable, "-S", "-m", "podium_local.processes.guardian", str(self._folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"},
             start_new_session=True,  # Ctrl-C at the terminal is for the runner
         )
 
