@@ -17,7 +17,7 @@ from podium_dashboard.callers.access import CallerAccess
 from podium_dashboard.callers.renderings import Renderings
 from podium_dashboard.callers.reviews import Reviews
 from podium_dashboard.hub import Hub
-from podium_dashboard.serve import http_server, listen
+from podium_dashboard.serve import followed, http_server, listen
 from podium_dashboard.server.app import Limits, create_app
 from podium_dashboard.server.sign_in import SignIn
 from podium_dashboard.settings import DashboardSettings
@@ -37,12 +37,8 @@ async def serve(settings: DashboardSettings) -> None:
         app = create_app(hub, access, Limits(hosts=None, streams_each=STREAMS_EACH), sign_in.add_to)
         server = http_server(app)
 
-        def stop(*_: object) -> None:
+        def stop() -> None:
             server.should_exit = True
-
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)  # uvicorn raises its signals again
-        following = asyncio.create_task(source.run(hub.state_changed))
-        following.add_done_callback(stop)
 
         def alive() -> str | None:
             return "the watches have ended" if following.done() else None
@@ -51,16 +47,16 @@ async def serve(settings: DashboardSettings) -> None:
             state = source.state()
             return None if state.ready else " ".join(state.problems) or "the searches have not been listed yet"
 
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)  # uvicorn raises its signals again
         with listen(settings.pages_port, settings.pages_host) as opened:
-            async with health.serve(
-                settings.http_host, settings.http_port, alive=alive, ready=ready, registry=CollectorRegistry()
-            ) as port:
+            async with (
+                followed(source, hub, server) as following,
+                health.serve(
+                    settings.http_host, settings.http_port, alive=alive, ready=ready, registry=CollectorRegistry()
+                ) as port,
+            ):
                 log.info("pages on port %d, health on port %d", opened.getsockname()[1], port)
-                try:
-                    await server.serve([opened])
-                finally:
-                    following.cancel()
-                    await asyncio.gather(following, return_exceptions=True)
+                await server.serve([opened])
         if not following.cancelled():
             raise RuntimeError("the watches ended by themselves") from following.exception()
 

@@ -29,13 +29,19 @@ class Rights:
         return self.namespaces is None or namespace in self.namespaces
 
 
-def permitted(state: State, rights: Rights) -> State:
-    """Return the part of the state that the rights allow.
+def permitted_nodes(nodes: tuple[GPUNode, ...], rights: Rights) -> tuple[GPUNode, ...]:
+    """Return the GPUNodes as the rights allow.
 
     GPUs remain, because GPUNodes have no namespace. The names of trials and pods on them are hidden where the caller
     may not list the searches of their namespaces.
     """
-    nodes = tuple(_node(node, rights) for node in state.nodes) if rights.nodes else ()
+    if not rights.nodes:
+        return ()
+    return nodes if rights.namespaces is None else tuple(_node(node, rights) for node in nodes)
+
+
+def permitted(state: State, rights: Rights, nodes: tuple[GPUNode, ...]) -> State:
+    """Return the part of the state that the rights allow; `nodes` are its `permitted_nodes`."""
     searches = tuple(replace(one, nodes=nodes) for one in state.searches if rights.see(one.key[0]))
     problems = state.problems
     if rights.unchecked:
@@ -51,8 +57,6 @@ def permitted(state: State, rights: Rights) -> State:
 
 
 def _node(node: GPUNode, rights: Rights) -> GPUNode:
-    if rights.namespaces is None:
-        return node
     gpus = [_gpu(gpu, rights) for gpu in node.status.gpus]
     queues = [_queue(queue, rights) for queue in node.spec.gpus]
     return node.model_copy(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,16 +69,24 @@ async def serve(
     address = Address(opened.getsockname()[1], secrets.token_urlsafe(24))
     viewer = Viewer(PageRenderer(source, hub), name="", title=source.title, secret=address.token, api=api)
     server = http_server(create_app(hub, TokenAccess(address.token, address.port, viewer)))
-    following = asyncio.create_task(source.run(hub.state_changed))
-    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    try:
+    async with followed(source, hub, server) as following:
         await _until_ready(source, hub, following)
         announce(address)
         await server.serve([opened])
+    if not following.cancelled():
+        following.result()
+
+
+@asynccontextmanager
+async def followed(source: Source, hub: Hub, server: uvicorn.Server) -> AsyncIterator[asyncio.Task[None]]:
+    """Follow the source in a task meanwhile; the server ends when this task ends."""
+    following = asyncio.create_task(source.run(hub.state_changed))
+    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        yield following
     finally:
         following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def http_server(app: ASGIApp) -> uvicorn.Server:

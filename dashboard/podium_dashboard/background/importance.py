@@ -24,21 +24,19 @@ from podium_dashboard.background.tasks import Importances, UnknownError
 from podium_searchers.optuna_space import distributions
 
 FEWEST = 20  # ended trials: below, the best tenth is a single trial
-MOST = 2000  # trials: the newest
 
 
 def importances(spec: JobSpec, trials: Sequence[HyperParamTrial]) -> Importances:
-    """Return the importances.
+    """Return the importances by these ended trials.
 
-    Raises UnknownError if there are too few ended trials, or several objectives.
+    Raises UnknownError if there are too few of them, or several objectives.
     """
     if spec.objectives is not None:
         raise UnknownError("A search with several objectives has no single value to explain.")
     space = {name: one for name, one in distributions(spec).items() if not one.single()}
     if len(space) < 2:
         raise UnknownError("The search has fewer than two parameters with several values.")
-    ended = [trial for trial in trials if trial.status.finished_at is not None or trial.status.phase == "Succeeded"]
-    records = [record for trial in ended[-MOST:] if (record := _record(trial, space)) is not None]
+    records = [record for trial in trials if (record := _record(trial, space)) is not None]
     if len(records) < FEWEST:
         text = f"Not enough finished trials: {len(records)} have ended with a value, and {FEWEST} are needed."
         raise UnknownError(text)

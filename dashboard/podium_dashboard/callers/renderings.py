@@ -6,13 +6,13 @@ from collections import OrderedDict
 from datetime import datetime
 
 from podium_cluster.client import Api
+from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import HyperParamTrial
 from podium_dashboard.hub import Hub
 from podium_dashboard.pages.renderer import PageRenderer, Workers
-from podium_dashboard.rights import Rights, permitted
-from podium_dashboard.sources.pod_logs import PodLogs
+from podium_dashboard.rights import Rights, permitted, permitted_nodes
+from podium_dashboard.sources.account_reader import AccountReader
 from podium_dashboard.sources.source import EventList, LogTail, Source
-from podium_dashboard.sources.trial_events import TrialEvents
 from podium_dashboard.state import State
 
 MAX_RENDERERS, MAX_PAGES = 24, 6  # that are kept, and pages of each
@@ -27,16 +27,18 @@ class PermittedSource:
         """Prepare; `api` reads logs and Events with the rights of the caller."""
         self._source = source
         self._rights = rights
-        self._logs = None if api is None else PodLogs(api)
-        self._events = None if api is None else TrialEvents(api)
+        self._reader = None if api is None else AccountReader(api)
         self._of: State | None = None
+        self._nodes: tuple[GPUNode, ...] = ()  # pages compare identities
         self._permitted = State(ready=False)
 
     def state(self) -> State:
         """Return the permitted part of the newest state."""
         whole = self._source.state()
         if whole is not self._of:
-            self._of, self._permitted = whole, permitted(whole, self._rights)
+            if self._of is None or whole.nodes is not self._of.nodes:
+                self._nodes = permitted_nodes(whole.nodes, self._rights)
+            self._of, self._permitted = whole, permitted(whole, self._rights, self._nodes)
         return self._permitted
 
     def now(self) -> datetime:
@@ -45,11 +47,11 @@ class PermittedSource:
 
     async def log_tail(self, trial: HyperParamTrial) -> LogTail:
         """Return the end of the log of a trial, with the caller's rights."""
-        return NO_LOG if self._logs is None else await self._logs.tail(trial)
+        return NO_LOG if self._reader is None else await self._reader.log_tail(trial)
 
     async def events(self, trial: HyperParamTrial) -> EventList:
         """Return the Events of a trial, with the caller's rights."""
-        return NO_EVENTS if self._events is None else await self._events.of(trial)
+        return NO_EVENTS if self._reader is None else await self._reader.events(trial)
 
 
 class Renderings:

@@ -10,7 +10,7 @@ from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import ACCESS_REVIEWS, GPUNODES, JOBS, TOKEN_REVIEWS, TRIALS, Resource
-from podium_dashboard.callers.remembered import Remembered
+from podium_dashboard.remembered import Remembered
 from podium_dashboard.rights import Rights
 from podium_dashboard.server.viewer import RefusedError
 

@@ -14,9 +14,8 @@ from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_dashboard.sources.pod_logs import PodLogs
+from podium_dashboard.sources.account_reader import AccountReader
 from podium_dashboard.sources.source import EventList, LogTail
-from podium_dashboard.sources.trial_events import TrialEvents
 from podium_dashboard.state import Key, Search, State
 from podium_dashboard.stored_trial import StoredTrial
 
@@ -35,8 +34,7 @@ class ClusterSource:
         self._nodes = WatchCache(api, Selection(GPUNODES), GPUNode.model_validate)
         self._changed = asyncio.Event()
         self._state = State(ready=False)
-        self._logs = PodLogs(api)
-        self._events = TrialEvents(api)
+        self._reader = AccountReader(api)
         self._of_job: dict[Key, dict[str, StoredTrial]] = {}
         self._ordered: dict[Key, tuple[StoredTrial, ...]] = {}  # those of jobs without a change since the last state
         self._trials.follow(self._sort_in)
@@ -73,11 +71,11 @@ class ClusterSource:
 
     async def log_tail(self, trial: HyperParamTrial) -> LogTail:
         """Return the end of the log of the trial's present pod."""
-        return await self._logs.tail(trial)
+        return await self._reader.log_tail(trial)
 
     async def events(self, trial: HyperParamTrial) -> EventList:
         """Return the Events of the trial and of its present pod."""
-        return await self._events.of(trial)
+        return await self._reader.events(trial)
 
     def _sort_in(self, key: Key, before: StoredTrial | None, after: StoredTrial | None) -> None:
         """Put a changed trial to those of its job."""

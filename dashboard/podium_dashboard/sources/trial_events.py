@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import EVENTS, Page
@@ -14,44 +13,33 @@ from podium_dashboard.sources.source import EventLine, EventList
 
 MAX_EVENTS = 40  # that are shown; the newest
 PAGE = 200  # that are read of each object
-AGE_SECONDS = 5.0  # for which an answer is used again
-MAX_TRIALS = 32  # whose answers are kept
 
 
-class TrialEvents:
-    """Reads the Events of trials with the rights of one account.
+class TrialPod(NamedTuple):
+    """A trial and its present pod; the pod is None or empty if there is none."""
 
-    Those of each trial are read at most once in a while.
-    """
+    namespace: str
+    trial: str
+    uid: str
+    pod: str | None
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._known: dict[str, tuple[float, EventList]] = {}
-
-    async def of(self, trial: HyperParamTrial) -> EventList:
-        """Return the Events of the trial and of its present pod."""
-        key = f"{trial.metadata.uid}/{trial.status.pod}"
-        known = self._known.get(key)
-        if known is not None and time.monotonic() - known[0] < AGE_SECONDS:
-            return known[1]
-        fresh = await read_events(self._api, trial)
-        self._known.pop(key, None)
-        self._known[key] = (time.monotonic(), fresh)
-        while len(self._known) > MAX_TRIALS:
-            del self._known[next(iter(self._known))]
-        return fresh
+    @classmethod
+    def of(cls, trial: HyperParamTrial) -> TrialPod:
+        """Return the names of a trial."""
+        meta = trial.metadata
+        return cls(meta.namespace, meta.name, meta.uid, trial.status.pod)
 
 
-async def read_events(api: Api, trial: HyperParamTrial) -> EventList:
+async def read_events(api: Api, about: TrialPod) -> EventList:
     """Return the Events, the newest first."""
-    namespace, wanted = trial.metadata.namespace, [("HyperParamTrial", trial.metadata.name)]
-    if trial.status.pod:
-        wanted.append(("Pod", trial.status.pod))
+    wanted = [("HyperParamTrial", about.trial)]
+    if about.pod:
+        wanted.append(("Pod", about.pod))
     found: list[EventLine] = []
     try:
         for kind, name in wanted:
             fields = f"involvedObject.kind={kind},involvedObject.name={name}"
-            answer = await api.list(EVENTS, namespace, fields=fields, page=Page(PAGE))
+            answer = await api.list(EVENTS, about.namespace, fields=fields, page=Page(PAGE))
             found += [_line(one) for one in answer["items"] if isinstance(one, Mapping)]
     except ApiError as error:
         return EventList(note=f"The Events cannot be read: {error.message}")

@@ -13,9 +13,10 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client as kube_client
 
 from podium_cluster.client import Api
-from podium_dashboard.callers import remembered, reviews
-from podium_dashboard.callers.remembered import Remembered
+from podium_dashboard import remembered
+from podium_dashboard.callers import reviews
 from podium_dashboard.callers.reviews import Identity, Reviews
+from podium_dashboard.remembered import Remembered
 from podium_dashboard.server.viewer import RefusedError
 
 USER = {"username": "ada", "uid": "1", "groups": ["g"], "extra": {"scopes": ["a", "b"]}}

@@ -8,7 +8,7 @@ import pytest
 from dashboard_scene import write_objects
 
 from podium_core.schema.gpunode import GPUNode
-from podium_dashboard.rights import HIDDEN, Rights, permitted
+from podium_dashboard.rights import HIDDEN, Rights, permitted, permitted_nodes
 from podium_dashboard.sources.folder import FolderSource
 from podium_dashboard.state import State
 
@@ -47,21 +47,25 @@ def state(tmp_path: Path) -> State:
     return State.of((search,), (node_of("default", "secret"),))
 
 
+def left(state: State, rights: Rights) -> State:
+    return permitted(state, rights, permitted_nodes(state.nodes, rights))
+
+
 def test_all_rights_leave_everything(state: State) -> None:
-    whole = permitted(state, Rights(None, True))
+    whole = left(state, Rights(None, True))
     assert (whole.searches[0].job, whole.nodes) == (state.searches[0].job, state.nodes)
     assert whole.by_key.keys() == state.by_key.keys()
 
 
 def test_a_search_of_another_namespace_is_gone_also_from_the_index(state: State) -> None:
-    rest = permitted(state, Rights(frozenset({"other"}), True))
+    rest = left(state, Rights(frozenset({"other"}), True))
     assert rest.searches == ()
     assert rest.by_key == {}
     assert rest.trial("default", "digits-0") is None
 
 
 def test_without_the_right_to_list_gpus_there_are_none(state: State) -> None:
-    rest = permitted(state, Rights(frozenset({"default"}), False))
+    rest = left(state, Rights(frozenset({"default"}), False))
     assert rest.nodes == ()
     assert rest.searches[0].nodes == ()
     assert rest.trial("default", "digits-0") is not None
@@ -69,7 +73,7 @@ def test_without_the_right_to_list_gpus_there_are_none(state: State) -> None:
 
 @pytest.mark.parametrize(("seen", "hidden"), [("default", "secret"), ("secret", "default")])
 def test_gpus_keep_their_places_and_lose_the_names_of_others(state: State, seen: str, hidden: str) -> None:
-    rest = permitted(state, Rights(frozenset({seen}), True))
+    rest = left(state, Rights(frozenset({seen}), True))
     (node,) = rest.nodes
     (gpu,) = node.status.gpus
     text = node.model_dump_json(by_alias=True, exclude_none=True)
@@ -86,4 +90,4 @@ def test_gpus_keep_their_places_and_lose_the_names_of_others(state: State, seen:
 
 
 def test_namespaces_that_were_not_checked_are_counted(state: State) -> None:
-    assert any("7 more namespaces" in one for one in permitted(state, Rights(frozenset(), True, 7)).problems)
+    assert any("7 more namespaces" in one for one in left(state, Rights(frozenset(), True, 7)).problems)

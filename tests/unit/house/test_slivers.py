@@ -33,7 +33,6 @@ EXCEPTIONS = {
     "podium_cli.sample_watch": "needs no cluster; commands/watch.py would have 280 lines with it",
     "podium_core.policies.envelope_texts": "texts, apart from the formulas; envelope.py would have 280 lines with them",
     "podium_dashboard.background.waiting": "what a task computes, beside importance and replay; the child imports one",
-    "podium_dashboard.callers.remembered": "a memory that knows nothing of what reviews asks",
     "podium_dashboard.pages.importance": "a drawing of the page of a search, beside parallel",
     "podium_dashboard.settings": "the settings of a component, where agent, extender and operator have theirs",
     "podium_optimisers.preemptive.las": "an ordering from a paper, beside gittins",
