@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -79,7 +78,9 @@ class Recorder:
         """Return the series of a query now, or over `span`, which are options of `promtool query range`."""
         kind = "range" if span else "instant"
         argv = [str(self.tool), "query", kind, "--format=json", *span, f"http://{ADDRESS}", expression]
-        series: list[Json] = json.loads(run(entering(self.cluster, argv), timeout=60))
+        series: list[Json] = json.loads(
+            run(entering(self.cluster, argv), timeout=60, env=prometheus_server.environment())
+        )
         return series
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
@@ -138,12 +139,7 @@ class Recorder:
 
 def entering(cluster: Cluster, argv: list[str]) -> list[str]:
     """Return a command line that runs a program in the network of the node."""
-    return ["nsenter", f"--net={netns_path(cluster.name, NODE)}", "--", "env", *without_proxy(), *argv]
-
-
-def without_proxy() -> list[str]:
-    """Return the options of `env` that remove proxies: all traffic stays in the cluster's networks."""
-    return [option for name in os.environ if "proxy" in name.lower() for option in ("-u", name)]
+    return ["nsenter", f"--net={netns_path(cluster.name, NODE)}", "--", *argv]
 
 
 def configuration(targets: Path) -> Json:

@@ -15,7 +15,6 @@ change. Writes bench-dashboard.md into `--out`; the last line is RESULT {json}. 
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -29,6 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command_line import Parser
 from benchmarks.dashboard.browsers import Browsers
 from benchmarks.dashboard.object_server import ObjectServer
 from benchmarks.dashboard.objects import Size, jobs, namespace_of, nodes, trial, trials
@@ -118,8 +118,9 @@ def timed_page(shown: Shown, what: str, path: str) -> Cost:
 
 def measure(size: Size, browsers: int, seconds: int) -> Figures:
     """Return the figures of one run."""
+    stored = list(trials(size))
     server = ObjectServer(
-        {"hyperparamjobs": list(jobs(size)), "hyperparamtrials": list(trials(size)), "gpunodes": list(nodes(size))}
+        {"hyperparamjobs": list(jobs(size)), "hyperparamtrials": stored, "gpunodes": list(nodes(stored))}
     )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -178,7 +179,7 @@ def page(size: Size, browsers: int, figures: Figures) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     add_out(parser)
     parser.add_argument("--searches", type=positive, default=50, help="default: 50")
     parser.add_argument("--trials", type=positive, default=10_000, help="of all searches (default: 10000)")

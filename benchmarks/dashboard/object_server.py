@@ -1,4 +1,4 @@
-"""Serves generated objects as an API server does: lists in pages, watches that send changes, and a count of both.
+"""Serves generated objects as an API server does: lists in pages, watches that send changes, and a count of watches.
 
 It runs in a thread of its own. The dashboard reads it with the real client over HTTP.
 """
@@ -29,7 +29,6 @@ class ObjectServer:
         self._version = 1
         self._loop: asyncio.AbstractEventLoop | None = None
         self.most: Counter[str] = Counter()  # watches of a kind that were open at the same time
-        self.lists: Counter[str] = Counter()  # pages of lists by kind
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -39,7 +38,6 @@ class ObjectServer:
             raise web.HTTPNotFound
         if "watch" in request.query:
             return await self._watch(request, plural)
-        self.lists[plural] += 1
         texts = self._texts[plural]
         begin, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "500"))
         after = str(begin + limit) if begin + limit < len(texts) else ""

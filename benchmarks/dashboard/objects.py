@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,9 +41,9 @@ def namespace_of(search: int) -> str:
 
 def jobs(size: Size) -> Iterator[Manifest]:
     """Yield the job of each search."""
+    running = sum(_phase(one) == "Running" for one in range(size.each))
+    ended = sum(_phase(one) == "Succeeded" for one in range(size.each))
     for number in range(size.searches):
-        running = sum(_phase(one) == "Running" for one in range(size.each))
-        ended = sum(_phase(one) == "Succeeded" for one in range(size.each))
         yield {
             "apiVersion": API_VERSION,
             "kind": "HyperParamJob",
@@ -141,10 +141,10 @@ def trial(search: int, number: int, further: int = 0) -> Manifest:
     }
 
 
-def nodes(size: Size) -> Iterator[Manifest]:
-    """Yield the GPU nodes; the live trials are in the run queues of their GPUs."""
+def nodes(stored: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yield the GPU nodes; the live ones of the trials are in the run queues of their GPUs."""
     here: dict[str, list[Manifest]] = {}
-    for one in trials(size):
+    for one in stored:
         for uuid in one["status"].get("gpus", ()):
             meta = one["metadata"]
             mine = {"namespace": meta["namespace"], "trial": meta["name"], "uid": meta["uid"]}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 
@@ -100,19 +101,9 @@ class WithoutSimilarConfigurations(Wrapped):
     inner: Envelope
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with _every_configuration_alike():
+        with patch.object(envelope, RELATIVE_VALUE, _alike):
             return self.inner.rank(job, trials, snapshot)
 
 
 def _alike(_curves: CurveTable, new: Mask, *_others: object) -> Floats:
     return np.ones(int(np.count_nonzero(new)))
-
-
-@contextmanager
-def _every_configuration_alike() -> Iterator[None]:
-    shipped = getattr(envelope, RELATIVE_VALUE)
-    setattr(envelope, RELATIVE_VALUE, _alike)
-    try:
-        yield
-    finally:
-        setattr(envelope, RELATIVE_VALUE, shipped)

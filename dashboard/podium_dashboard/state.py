@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
@@ -96,5 +96,4 @@ class State:
 
 
 def _newest_first(search: Search) -> tuple[float, Key]:
-    created = search.job.metadata.creation_timestamp
-    return -(created or datetime.fromtimestamp(0, UTC)).timestamp(), search.key
+    return -search.job.metadata.created, search.key

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, REQUEST, parse_completion_marker
-from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialSuspension, Work
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialSuspension
 from podium_core.attempts.lost_work import CompletionMarker
 from podium_core.domain.observe import ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
@@ -179,7 +179,6 @@ class Attempt:
             self.state,
             self.since,
             gate=Gate.PASSED if started else Gate.WAITING,
-            work=(Work.FROZEN if self.state is SlotState.SUSPENDED else Work.THAWED) if started else Work.NOT_STARTED,
             termination=Termination(deleting=self.ending is not None, deadline=deadline, grace=grace),
             suspension=TrialSuspension("freeze" if suspendable else "", retry_at=self.retry_at, trouble=self.trouble),
         )

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from extender_setup import free_port
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md"
 READY_SECONDS = 300.0
 END_SECONDS = 60.0
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # all traffic stays on this machine
 Series = list[dict[str, Any]]
 
 
@@ -81,8 +82,7 @@ class Server:
         return found
 
     def _read(self, path: str) -> Any:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.address}/api/v1/{path}", timeout=60) as answer:
+        with DIRECT.open(f"{self.address}/api/v1/{path}", timeout=60) as answer:
             body = json.load(answer)
         assert body["status"] == "success", body
         return body["data"]
@@ -115,9 +115,7 @@ def serve(server: Path, tool: Path, samples: str, folder: Path, lookback: str) -
     config.write_text("{}\n")
     done = call(tool, "tsdb", "create-blocks-from", "openmetrics", str(file), str(data))
     assert done.returncode == 0, done.stdout + done.stderr
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     argv = [
         *(str(server), f"--config.file={config}", f"--storage.tsdb.path={data}", "--storage.tsdb.retention.time=100y"),
         *(f"--web.listen-address=127.0.0.1:{port}", f"--query.lookback-delta={lookback}"),
@@ -129,11 +127,10 @@ def serve(server: Path, tool: Path, samples: str, folder: Path, lookback: str) -
 
 
 def _wait_until_ready(url: str, running: subprocess.Popen[bytes], log: Path) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + READY_SECONDS
     while True:
         assert running.poll() is None, log.read_text()
-        with contextlib.suppress(OSError), opener.open(url, timeout=5):
+        with contextlib.suppress(OSError), DIRECT.open(url, timeout=5):
             return
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)

@@ -215,7 +215,6 @@ class Observer:
             state=state,
             since=record.since,
             gate=gate,
-            work=work,
             admitting=record.act.current is Acting.ADMITTING,
             termination=self._termination(record, now),
             memory=TrialMemory(

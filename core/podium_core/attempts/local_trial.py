@@ -102,7 +102,6 @@ class LocalTrial:
     state: SlotState
     since: float
     gate: Gate = Gate.ABSENT
-    work: Work = Work.NOT_STARTED
     admitting: bool = False  # it is about to be admitted
     termination: Termination = Termination()
     memory: TrialMemory = TrialMemory()

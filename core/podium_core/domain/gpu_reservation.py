@@ -3,8 +3,8 @@
 A reservation is a GPU that Podium shares among trials while an ordinary low-priority pod, the reservation pod, holds it
 by requesting `nvidia.com/gpu`. A pod of higher priority that needs the GPU preempts the reservation pod.
 
-`planning.gpu_reservations` decides when to request and release one. Operator and agent derive the state from what they
-observe.
+`planning.slots.gpu_reservations` decides when to request and release one. Operator and agent derive the state from
+what they observe.
 """
 
 from __future__ import annotations

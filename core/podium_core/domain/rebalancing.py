@@ -1,7 +1,7 @@
 """Settings of rebalancing: a trial that waits on a crowded GPU moves to a less crowded one (Hermes' migration).
 
 The operator's configuration or a scenario of the simulator sets them, the snapshot carries them, and
-`planning.rebalancing` reads them.
+`planning.slots.rebalancing` reads them.
 """
 
 from __future__ import annotations

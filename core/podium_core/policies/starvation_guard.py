@@ -11,8 +11,9 @@ value no trial is starved.
 
 Starved trials are served one at a time, each when its holder's time slice is over (other jobs' holders included), and
 until its value arrives. So no live trial that can be served waits longer than W (1 + minShare P) and n time slices.
-Where trials release slots to each other (`planning.slot_reclaim`), a starved trial without a slot gets the next slot
-that is released. It does so in addition to the trial that is served. A requeue then counts as part of the time slice.
+Where trials release slots to each other (`planning.slots.slot_reclaim`), a starved trial without a slot gets the next
+slot that is released. It does so in addition to the trial that is served. A requeue then counts as part of the time
+slice.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,15 +18,17 @@ MAX_SHOWN = 20  # digits of an integer that a message shows
 
 def text_refusals(value: Any, where: str) -> Iterator[Refusal]:
     """Yield a refusal for each text with a NUL, or with half of a surrogate pair."""
+    if _is_plain(value):
+        return
     for place, one in _leaves(value, where):
         if not isinstance(one, str):
             continue
         if "\0" in one:
             message = "contains a NUL, which no argument, variable or file name can hold: remove it"
-            yield Refusal("InvalidValue", place, message)
-        elif not _is_text(one):
+            yield Refusal("InvalidValue", _printable(place), message)
+        elif not is_text(one):
             message = "contains half of a surrogate pair, which is not a character: write the whole character"
-            yield Refusal("InvalidValue", place, message)
+            yield Refusal("InvalidValue", _printable(place), message)
 
 
 def integer_refusals(value: Any, where: str) -> Iterator[Refusal]:
@@ -36,10 +39,11 @@ def integer_refusals(value: Any, where: str) -> Iterator[Refusal]:
                 f"must be an integer of at most 64 bits, not {_shown(one)}, which Kubernetes would round or refuse: "
                 "write a smaller number, or the digits as text in quotes"
             )
-            yield Refusal("InvalidValue", place, message)
+            yield Refusal("InvalidValue", _printable(place), message)
 
 
-def _is_text(one: str) -> bool:
+def is_text(one: str) -> bool:
+    """Return whether a text can be written as UTF-8: half of a surrogate pair cannot."""
     try:
         one.encode()
     except UnicodeEncodeError:
@@ -56,8 +60,9 @@ def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
     """Yield each text and number in a value, and each key of a map, with its field."""
     if isinstance(value, Mapping):
         for key, one in value.items():
-            yield f"{where}.{_printable(key)}", key
-            yield from _leaves(one, f"{where}.{_printable(key)}")
+            place = f"{where}.{key}"
+            yield place, key
+            yield from _leaves(one, place)
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
             yield from _leaves(one, f"{where}[{number}]")
@@ -65,6 +70,15 @@ def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield where, value
 
 
-def _printable(key: Any) -> str:
-    """Return a key that every terminal and log can hold."""
-    return str(key).encode(errors="backslashreplace").decode().replace("\0", "\\0")
+def _is_plain(value: Any) -> bool:
+    """Return whether no text in a value needs a look: nearly all are such, and the operator asks at every event."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return False
+    return "\\u0000" not in text and is_text(text)
+
+
+def _printable(field: str) -> str:
+    """Return a field that every terminal and log can hold."""
+    return field.encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -1,7 +1,7 @@
 """Order of the waiting trials of all jobs that compete for the same GPUs. Pure.
 
 The order follows the planner. A trial with a slot waits in the run queue of its GPU. A trial without one waits for a
-slot, and the job with the fewest pods gets the next one (`planning.pod_quota`).
+slot, and the job with the fewest pods gets the next one (`planning.slots.pod_quota`).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         )
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
-    created, deletion_deadline = _seconds(pod.metadata.creation_timestamp), pod.metadata.deletion_timestamp
+    created, deletion_deadline = pod.metadata.created, pod.metadata.deletion_timestamp
     return PodState(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -144,10 +144,6 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         # the kubelet writes these times, by a clock that may be behind the API server's
         startable_since=max(since, created) if (since := _startable_since(pod.status)) else 0.0,
     )
-
-
-def _seconds(moment: datetime | None) -> float:
-    return moment.timestamp() if moment is not None else 0.0
 
 
 def _startable_since(status: _PodStatus) -> float:

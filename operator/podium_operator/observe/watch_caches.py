@@ -21,6 +21,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
 from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.placement.node_parser import LEASE_PREFIX
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
 from podium_core.schema.job import HyperParamJob
@@ -33,7 +34,6 @@ from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
 from podium_operator.settings import OperatorSettings
 
-HEARTBEAT_PREFIX = "podium-agent-"
 # longer than the lag of a healthy watch. After this time the cached run queue is taken to be the one in force, and it
 # is written again if needed. Its epoch still follows the last one, because two run queues must never share an epoch
 REMEMBER_SECONDS = 10.0
@@ -221,7 +221,7 @@ class WatchCaches:
         A changed renewTime counts from when the operator observed it, because the clocks of nodes differ. While the
         operator itself hears nothing of the API server, no agent becomes silent.
         """
-        reservation = self._heartbeats.get(self._settings.namespace, HEARTBEAT_PREFIX + node)
+        reservation = self._heartbeats.get(self._settings.namespace, LEASE_PREFIX + node)
         if reservation is None:
             return True
         now = self._heartbeats.current_at()

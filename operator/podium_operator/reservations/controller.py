@@ -1,8 +1,8 @@
 """Controller of GPU reservations: request reservation pods, mark and release unneeded ones, report to the jobs.
 
-The reconciler calls it after the plan. `planning.gpu_reservations` decides. Names are deterministic and deletions name
-a uid, so everything may be done twice. Only the number of consecutive preemptions is remembered: a new operator starts
-with the shortest pause.
+The reconciler calls it after the plan. `planning.slots.gpu_reservations` decides. Names are deterministic and deletions
+name a uid, so everything may be done twice. Only the number of consecutive preemptions is remembered: a new operator
+starts with the shortest pause.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Demand for GPU reservations and those that exist, as `planning.gpu_reservations` needs them. Pure.
+"""Demand for GPU reservations and those that exist, as `planning.slots.gpu_reservations` needs them. Pure.
 
 `controller` uses it.
 """

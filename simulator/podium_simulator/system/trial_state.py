@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from podium_core.attempts.usage_ledger import MAX_RECENT
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.snapshot import Point, TrialUsage
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_simulator.traces.trace import RecordedTrial
-
-RECENT_SWITCHES = 32  # as many as the agent keeps in the trial's status
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ class Switches:
     suspend_seconds: float = 0.0
     resumptions: int = 0
     resume_seconds: float = 0.0
-    recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=RECENT_SWITCHES))
+    recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
 
     @property
     def totals(self) -> SwitchTotals:

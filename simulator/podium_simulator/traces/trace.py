@@ -25,6 +25,7 @@ from podium_core.curves.additional_metrics import MetricSummary, from_status, to
 from podium_core.curves.non_finite import diverged, to_wire
 from podium_core.domain.phrases import one_line
 from podium_core.domain.snapshot import Scalar
+from podium_core.schema.storable import is_text
 from podium_core.schema.trial import AdditionalMetric
 from podium_core.tables.csv_table import shown
 from podium_core.tables.text_file import TextFileError, text_lines
@@ -165,19 +166,10 @@ def _record(line: str, name: str, number: int) -> dict[str, Any]:
         raise TraceError(f"{name}, line {number}: not JSON ({error}); give JSON lines, one object a line") from None
     if not isinstance(record, dict):
         raise TraceError(f"{name}, line {number}: {shown(record)} is not a JSON object; give one object a line")
-    if _HALF.search(line) and not _is_text(record):
+    if _HALF.search(line) and not is_text(json.dumps(record, ensure_ascii=False)):
         text = "half of a surrogate pair (\\ud800 to \\udfff), which is not a character; write the whole character"
         raise TraceError(f"{name}, line {number}: {text}")
     return record
-
-
-def _is_text(record: Mapping[str, Any]) -> bool:
-    """Return whether all texts of a record can be written as UTF-8."""
-    try:
-        json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_a_cluster_is_watched_once_for_each_kind_and_changes_arrive(tmp_path: Pa
     server.put(*(with_version(one) for one in json.loads(json.dumps(search_at(50.0), default=str))))
 
     async def work(source: ClusterSource, hub: Hub) -> None:
-        while not (source.state().ready and len(server.watches) == 3):
+        while not (source.state().ready and source.state().nodes and len(server.watches) == 3):  # nodes may come later
             await hub.wait_newer(hub.version, 0.05)
         (search,) = source.state().searches
         assert len(search.trials) == 12

@@ -147,7 +147,6 @@ class Agent:
             state=state,
             since=record.since,
             gate=gate,
-            work=work,
             termination=Termination(
                 deleting,
                 handles_sigterm=process is not None and process.started,

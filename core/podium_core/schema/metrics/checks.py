@@ -139,10 +139,7 @@ def _readable(spec: JobSpec, metric: str) -> bool:
         format=spec.metrics.format,
         container="train",
     )
-    try:
-        read = line_reader(config)
-    except ValueError:  # a name that is not text, such as half of a surrogate pair
-        return False
+    read = line_reader(config)
     if spec.metrics.format == "csv":
         file = io.StringIO()
         csv.writer(file).writerows([[step, metric], [1, 0.5]])

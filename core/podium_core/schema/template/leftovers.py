@@ -132,12 +132,11 @@ def _texts(template: Mapping[str, Any], where: str) -> Iterator[_Text]:
 
 def _further(spec: JobSpec) -> Iterator[_Text]:
     """Yield the texts beside the template that name files and arguments."""
-    given: dict[str, Any] = {"spec.metrics.path": spec.metrics.path}
+    given: dict[str, Any] = {"metrics": {"path": spec.metrics.path}}
     if spec.checkpoint is not None:
-        given["spec.checkpoint"] = spec.checkpoint.model_dump(by_alias=True, exclude_none=True)
-    for where, value in given.items():
-        for field, text in strings(value, where):
-            yield _Text(field, text, False, frozenset())
+        given["checkpoint"] = spec.checkpoint.model_dump(by_alias=True, exclude_none=True)
+    for field, text in strings(given, "spec"):
+        yield _Text(field, text, False, frozenset())
 
 
 def _get(value: Any, name: str) -> Any:

@@ -14,7 +14,7 @@ from grouped_values import change
 
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
-from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, TrialMemory, TrialSuspension, Work
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, TrialMemory, TrialSuspension
 from podium_core.schema.gpunode import SlotState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30
@@ -71,7 +71,7 @@ class Node:
             trial = self.trials[step.trial.pod.name]
             if isinstance(step, Suspend):
                 moved = True
-                self.trials[trial.pod.name] = change(trial, state=OFF, work=Work.FROZEN)
+                self.trials[trial.pod.name] = change(trial, state=OFF)
                 if self.chance.random() < fails:
                     self.failed.add(trial.pod.name)
                 if trial.pod.name in self.failed:
@@ -81,9 +81,7 @@ class Node:
                 memory_shortage = self.memory_shortage(trial, alone=False)
                 self.kept.discard(trial.pod.name)
                 state = trial.state if memory_shortage else RUNNING
-                self.trials[trial.pod.name] = change(
-                    trial, state=state, memory__shortage=memory_shortage, work=Work.THAWED
-                )
+                self.trials[trial.pod.name] = change(trial, state=state, memory__shortage=memory_shortage)
             self.check()
         return moved
 
