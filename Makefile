@@ -95,8 +95,11 @@ test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver
 test-dashboard: setup ## open the dashboard in a headless Chromium; screenshots in build/dashboard (skipped without one)
 	@$(PYTEST) tests/browser
 
-fuzz: setup ## run 100,000 cases of each reader and parser with 4 GB of memory (hours; CASES=N, TARGET=test_name)
-	@ulimit -v 4194304; PODIUM_FUZZ_CASES=$(or $(CASES),100000) $(PYTEST) tests/unit/fuzz $(and $(TARGET),-k $(TARGET))
+fuzz: setup ## run 100,000 cases of each reader, parser and HTTP edge, with Atheris where it is available (hours; CASES=N, TARGET=name, JOBS=1)
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/uv pip install -q --python $(BIN)/python --only-binary :all: --require-hashes -r tests/unit/fuzz/requirements.lock \
+		|| echo "no package of Atheris for this machine: hypothesis alone draws the cases"
+	@$(BIN)/python tools/fuzz.py --cases $(or $(CASES),100000) --jobs $(or $(JOBS),1) $(and $(TARGET),--target $(TARGET))
 
 test-recipes: setup ## run the recipes with the real PyTorch, JAX, XGBoost and others (6 GB, in a separate environment)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)

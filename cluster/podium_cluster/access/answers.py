@@ -120,7 +120,8 @@ def check_event(event: Any, what: str) -> tuple[str, Manifest]:
 
     Raises ApiError for an invalid event and for the type ERROR.
     """
-    if not isinstance(event, dict) or event.get("type") not in EVENT_TYPES or not isinstance(event.get("object"), dict):
+    known = isinstance(event, dict) and isinstance(event.get("type"), str) and event["type"] in EVENT_TYPES
+    if not known or not isinstance(event.get("object"), dict):
         raise _invalid(what, f"an event needs a type and an object: {reprlib.repr(event)}")
     kind, payload = event["type"], event["object"]
     if kind == "ERROR":

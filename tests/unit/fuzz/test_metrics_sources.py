@@ -1,15 +1,14 @@
 """Fuzz targets of the readers of metrics sources: what a trial writes or serves costs bounded work and never an error.
 
-`make fuzz` runs 100,000 cases of each under a memory limit. The short form runs 200.
+`make fuzz` runs 100,000 cases of each (`tools/fuzz.py`). The short form runs 200.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 
 from event_files import event, field, record
-from hypothesis import HealthCheck, given, settings
+from fuzzing import fuzz
 from hypothesis import strategies as st
 
 from podium_agent.observe.logs.cri import LONGEST_LINE
@@ -22,13 +21,6 @@ from podium_core.logs.selectors import MAX_LABELS, parse_selector
 from podium_core.schema.job import Direction
 from podium_core.schema.metrics.config import MetricsConfig
 
-CASES = int(os.environ.get("PODIUM_FUZZ_CASES", "0"))
-fuzz = settings(
-    max_examples=CASES or 200,
-    derandomize=not CASES,  # the short form always tries the same cases
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
 CSV = MetricsConfig.model_construct(
     metric="acc", direction=Direction.MAXIMIZE, step_key="step", format="csv", additional=("loss",)
 )
@@ -48,16 +40,14 @@ def read_all(data: bytes, size: int) -> tuple[list[Event], int]:
     return events, assembler.safe
 
 
-@fuzz
-@given(st.lists(RECORDS | st.binary(max_size=40) | st.binary(max_size=60).map(record), max_size=8).map(b"".join))
+@fuzz(st.lists(RECORDS | st.binary(max_size=40) | st.binary(max_size=60).map(record), max_size=8).map(b"".join))
 def test_event_files(data: bytes) -> None:
     events, safe = read_all(data, len(data) or 1)
     assert (events, safe) == read_all(data, 7)
     assert all(len(one.values) <= MAX_VALUES for one in events)
 
 
-@fuzz
-@given(st.binary(max_size=80) | st.binary(max_size=80).map(lambda data: field(5, field(1, b"\x0a\x01a" + data))))
+@fuzz(st.binary(max_size=80) | st.binary(max_size=80).map(lambda data: field(5, field(1, b"\x0a\x01a" + data))))
 def test_events(data: bytes) -> None:
     parsed = parse_event(data)
     if parsed is not None:
@@ -65,8 +55,7 @@ def test_events(data: bytes) -> None:
         assert all(isinstance(one.value, float | None) for one in reported)
 
 
-@fuzz
-@given(TEXT)
+@fuzz(TEXT)
 def test_pages(page: bytes) -> None:
     found = samples(page, {"acc"})
     assert len(found) <= MAX_LINES
@@ -77,15 +66,13 @@ def test_pages(page: bytes) -> None:
     assert len(names_on(page)) < 2000
 
 
-@fuzz
-@given(TEXT)
+@fuzz(TEXT)
 def test_selectors(text: bytes) -> None:
     selector = parse_selector(text.decode(errors="replace"))
     assert selector is None or len(selector.labels) <= MAX_LABELS
 
 
-@fuzz
-@given(TEXT, TEXT)
+@fuzz(TEXT, TEXT)
 def test_tables(header: bytes, row: bytes) -> None:
     read = CsvReader(CSV)
     read(header.decode(errors="replace"))
@@ -95,8 +82,7 @@ def test_tables(header: bytes, row: bytes) -> None:
             assert isinstance(parsed.step, float | None)
 
 
-@fuzz
-@given(st.lists(TEXT, max_size=6))
+@fuzz(st.lists(TEXT, max_size=6))
 def test_lines_of_files(pieces: list[bytes]) -> None:
     assembler, lines = LineAssembler(), []
     for piece in pieces:

@@ -1,6 +1,6 @@
 """Fuzz targets of everything that reads what others write: a result, or the reader's own error in one line.
 
-`make fuzz` runs 100,000 cases of each under a memory limit. The short form runs 200.
+`make fuzz` runs 100,000 cases of each (`tools/fuzz.py`). The short form runs 200.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import contextlib
 import copy
 import gzip
 import math
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from fuzzing import fuzz, scratch
 from hypothesis import strategies as st
 
 from podium_core.acceptance.findings import findings
@@ -40,13 +39,6 @@ from podium_simulator.traces.csv_tables import read_table
 from podium_simulator.traces.event_files import read_events
 from podium_simulator.traces.trace import Trace, TraceError, parse
 
-CASES = int(os.environ.get("PODIUM_FUZZ_CASES", "0"))
-fuzz = settings(
-    max_examples=CASES or 200,
-    derandomize=not CASES,  # the short form always tries the same cases
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-)
 MAX_REPORTS = 600  # of one line: records, matches and pieces are counted (`logs.budget`)
 
 
@@ -89,8 +81,7 @@ def config(form: str, pattern: str | None = None) -> MetricsConfig:
     )
 
 
-@fuzz
-@given(form=st.sampled_from(["json", "huggingface", "text"]), line=LINES)
+@fuzz(form=st.sampled_from(["json", "huggingface", "text"]), line=LINES)
 def test_log_lines(form: str, line: str) -> None:
     read = line_reader(config(form))(line)
     assert len(read) <= MAX_REPORTS
@@ -122,8 +113,7 @@ PATTERNS = made_of(
 )
 
 
-@fuzz
-@given(
+@fuzz(
     pattern=PATTERNS | PATTERNS.map(lambda text: f"(?P<name>acc){text}(?P<value>[0-9.]+)"),
     line=LINES,
     more=st.booleans(),
@@ -179,40 +169,38 @@ def tables(draw: st.DrawFn, *columns: str) -> bytes:
     return content if cut is None else content[:cut] + draw(st.binary(max_size=3)) + content[cut:]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "x.csv"
-
-
-@fuzz
-@given(content=tables("trial", "step", "value", "seconds", "lr"))
-def test_tables_of_curves(file: Path, content: bytes) -> None:
+def written(content: bytes) -> Path:
+    """Return a file with this content."""
+    file = scratch() / "x.csv"
     file.write_bytes(content)
+    return file
+
+
+@fuzz(content=tables("trial", "step", "value", "seconds", "lr"))
+def test_tables_of_curves(content: bytes) -> None:
+    file = written(content)
     said: list[str] = []
     sound(outcome(lambda: read_table(file, True, said.append), TraceError))
     assert all("\n" not in text for text in said)
 
 
-@fuzz
-@given(content=tables("arrival", "duration", "gpus"))
-def test_tables_of_jobs(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
+@fuzz(content=tables("arrival", "duration", "gpus"))
+def test_tables_of_jobs(content: bytes) -> None:
+    file = written(content)
     trace = outcome(lambda: read_trace(text_lines(file)), InputError, TextFileError)
     assert trace is None or (trace.arrivals[0] == 0.0 and trace.span > 0.0 and (trace.services >= 0.0).all())
 
 
-@fuzz
-@given(content=tables("timestamp", "duration", "num_gpus", "cluster"))
-def test_traces_of_philly(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
+@fuzz(content=tables("timestamp", "duration", "num_gpus", "cluster"))
+def test_traces_of_philly(content: bytes) -> None:
+    file = written(content)
     workload = outcome(lambda: read_philly_trace(file), WorkloadError)
     assert workload is None or (workload.arrival >= 0.0).all()
 
 
-@fuzz
-@given(content=tables("name", "cpu", "gpu"))
-def test_tables_of_tasks(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
+@fuzz(content=tables("name", "cpu", "gpu"))
+def test_tables_of_tasks(content: bytes) -> None:
+    file = written(content)
     instance = outcome(lambda: read_tasks("".join(text_lines(file)), 2, 1), MakespanError, TextFileError)
     assert instance is None or len(instance.names) > 0
 
@@ -224,8 +212,7 @@ JSON = st.recursive(
 )
 
 
-@fuzz
-@given(
+@fuzz(
     st.fixed_dictionaries(
         {},
         optional={
@@ -257,8 +244,7 @@ def event(step: int, wall: float, value: float) -> bytes:
     return b"\x09" + struct.pack("<d", wall) + b"\x10" + count + b"\x2a" + bytes([len(summary)]) + summary
 
 
-@fuzz
-@given(
+@fuzz(
     st.lists(
         st.tuples(
             st.integers(0, 127), st.sampled_from([0.0, 1e9, 1e9 + 1, 1e9 + 2, math.nan, 1e300]), st.floats(width=32)
@@ -268,9 +254,7 @@ def event(step: int, wall: float, value: float) -> bytes:
     ),
     st.none() | st.tuples(st.integers(0, 300), st.binary(max_size=3)),
 )
-def test_event_files(
-    tmp_path: Path, events: list[tuple[int, float, float] | bytes], damage: tuple[int, bytes] | None
-) -> None:
+def test_event_files(events: list[tuple[int, float, float] | bytes], damage: tuple[int, bytes] | None) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
@@ -281,15 +265,15 @@ def test_event_files(
         content += length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
     if damage is not None:
         content = content[: damage[0]] + damage[1] + content[damage[0] + len(damage[1]) :]
-    (tmp_path / "run").mkdir(exist_ok=True)
-    (tmp_path / "run" / "events.out.tfevents.1.host").write_bytes(content)
+    runs = scratch() / "runs"
+    (runs / "run").mkdir(parents=True, exist_ok=True)
+    (runs / "run" / "events.out.tfevents.1.host").write_bytes(content)
     said: list[str] = []
-    sound(outcome(lambda: read_events(tmp_path, "acc", True, said.append), TraceError))
+    sound(outcome(lambda: read_events(runs, "acc", True, said.append), TraceError))
     assert all("\n" not in text for text in said)
 
 
-@fuzz
-@given(made_of("1", "0", ".", "e", "E", "+", "-", "m", "k", "M", "Ki", "Gi", "n", "u", "9" * 40, longest=6))
+@fuzz(made_of("1", "0", ".", "e", "E", "+", "-", "m", "k", "M", "Ki", "Gi", "n", "u", "9" * 40, longest=6))
 def test_quantities(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert to_thousandths(text) >= 0
@@ -372,8 +356,7 @@ ODD = JSON | st.sampled_from(
 )
 
 
-@fuzz
-@given(st.lists(st.tuples(st.sampled_from(places(GOOD)[1:]), ODD), min_size=1, max_size=3), st.booleans())
+@fuzz(st.lists(st.tuples(st.sampled_from(places(GOOD)[1:]), ODD), min_size=1, max_size=3), st.booleans())
 def test_jobs(changes: list[tuple[tuple[Any, ...], Any]], reserved: bool) -> None:
     job = copy.deepcopy(GOOD)
     for (*parents, last), value in changes:
@@ -388,8 +371,7 @@ def test_jobs(changes: list[tuple[tuple[Any, ...], Any]], reserved: bool) -> Non
     "".join(f"{one.field}{one.message}" for one in found).encode()
 
 
-@fuzz
-@given(
+@fuzz(
     made_of(
         "a: ",
         "- ",
@@ -429,8 +411,7 @@ FOREIGN = ODD | st.sampled_from(
 )
 
 
-@fuzz
-@given(st.data())
+@fuzz(st.data())
 def test_searches_of_other_tools(data: st.DataObject) -> None:
     search = copy.deepcopy(data.draw(st.sampled_from(SEARCHES)))
     for _ in range(data.draw(st.integers(0, 3))):
