@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +78,7 @@ class Installation:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of all commands: they use this cluster, whatever the caller's KUBECONFIG is."""
-        names = ("sdk", "core", "simulator", "cluster", "cli", "devcluster")
+        names = ("sdk", "core", "simulator", "searchers", "cluster", "local", "views", "dashboard", "cli", "devcluster")
         sources = [str(ROOT / name) for name in names if (ROOT / name).is_dir()]
         return os.environ | {
             "KUBECONFIG": str(self.kubeconfig),
@@ -206,15 +208,57 @@ def run(options: Options, installation: Installation, steps: Steps) -> str:
     install(installation, steps)
     podium, kubectl = module("podium_cli"), installation.tool("kubectl")
     job = [JOB, "-n", JOB_NAMESPACE]
-    with steps.step("search", f"({options.job.name})"):
+    with dashboard(installation), steps.step("search", f"({options.job.name})"):
         # a kept cluster may hold the job of an earlier run
         call(installation, [kubectl, "delete", "hyperparamjob", *job, "--ignore-not-found"], SHORT, quiet=True)
         call(installation, [kubectl, "apply", "-n", JOB_NAMESPACE, "-f", str(options.job)], SHORT, quiet=True)
         call(installation, [*podium, "watch", *job, "--until-done"], SEARCH)
     with steps.step("report"):
-        written = call(installation, [*podium, "report", *job, "-o", str(options.report)], SHORT, quiet=True)
+        saved = save(installation, kubectl, options.report.with_suffix(""))
+        files = ["--from-files", str(saved), "-o", str(options.report)]
+        written = call(installation, [*podium, "report", *job, *files], SHORT, quiet=True)
         print(call(installation, [*podium, "summary", *job], SHORT, quiet=True), end="")
     return written.strip()
+
+
+def save(installation: Installation, kubectl: str, folder: Path) -> Path:
+    """Save the search in this folder and return it.
+
+    `podium dashboard FOLDER` shows it after the cluster is gone.
+    """
+    kinds = ["get", "hyperparamjobs,hyperparamtrials,gpunodes", "-n", JOB_NAMESPACE, "-o", "json"]
+    folder.mkdir(exist_ok=True)
+    (folder / "objects.json").write_text(call(installation, [kubectl, *kinds], SHORT, quiet=True))
+    return folder
+
+
+@contextmanager
+def dashboard(installation: Installation) -> Iterator[None]:
+    """Serve `podium dashboard` meanwhile: print its address, and open it where there is a screen.
+
+    The search does not need it, so a page that cannot be served is left out.
+    """
+    command = [*module("podium_cli"), "dashboard", "-n", JOB_NAMESPACE]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=installation.environment
+    )
+    try:
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], SHORT)
+        line = process.stdout.readline().strip() if readable else f"no answer within {SHORT:g} s"
+        address = line.removeprefix("Dashboard: ") if line.startswith("Dashboard: ") else ""
+        if not address:
+            print(f"the page of `podium dashboard` is left out: {line}", flush=True)
+        elif os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            print(f"open in the browser until the search ends: {address}", flush=True)
+            webbrowser.open(address)
+        else:
+            print(f"watch it in the browser until the search ends: {address}", flush=True)
+        yield
+    finally:
+        end(process)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def healthy_gpus(installation: Installation, kubectl: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -24,6 +26,7 @@ app = typer.Typer()
         "podium report digits -o digits.html",
         "kubectl get hpj,hpt,gpunodes -o yaml > saved/all.yaml",
         "podium report digits --from-files saved",
+        "podium report digits --dashboard https://podium.example.com",
         "podium report --sample -o sample.html",
     )
 )
@@ -34,6 +37,14 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", readable=False)
     ] = Path("podium-report.html"),
+    dashboard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of a dashboard; the report links to the search's page on it.",
+            show_default=False,
+        ),
+    ] = None,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,
@@ -44,8 +55,16 @@ def report(
     by use, the cost of the suspensions, all learning curves, the holder of each
     GPU over time, and a table of all trials.
     """
+    base = _base(dashboard) if dashboard else None
     made = model.build(snapshot(Source(job, from_files, sample, namespace, kubeconfig, context)))
-    write(output, page.render(made))
+    name, where = made.job.name, made.job.namespace
+    if base:
+        live = f"{base}/searches/{where}/{name}"
+    elif from_files is not None:
+        live = f"podium dashboard {shlex.quote(str(from_files))}"
+    else:
+        live = "" if sample else f"podium dashboard -n {where}"
+    write(output, page.render(made, live))
     print(summary_view.last_line(made, str(output)))
 
 
@@ -65,3 +84,16 @@ def summary(
         print("\n".join(summary_view.lines(made)))
     else:
         print_data(summary_view.data(made), output)
+
+
+def _base(address: str) -> str:
+    """Return the address of a dashboard without its token, which is a secret, and without a slash at its end."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.username:
+        raise typer.BadParameter(
+            f"{address!r} is not the address of a dashboard; give one such as https://podium.example.com"
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -260,7 +261,7 @@ def _finish(screen: Screen, runner: Runner, folder: Path) -> None:
     if last is None:
         raise CliError(Exit.INTERRUPTED, "Interrupted", "stopped before the first plan; run the same command again")
     made = model.build(last)
-    write(folder / REPORT, page.render(made), "--folder")
+    write(folder / REPORT, page.render(made, f"podium dashboard {shlex.quote(str(folder))}"), "--folder")
     trace = trace_of(last)
     screen.line("\n".join(summary_view.lines(made)))
     screen.line(f"report       {folder / REPORT}")

@@ -69,3 +69,12 @@ def test_steps_are_counted_with_their_typical_durations(demo: ModuleType, capsys
     assert lines[0] == f"== 1 of 2: {demo.STEPS['up'][0]} (typically {demo.STEPS['up'][1]:g} s)"
     assert lines[1] == f"== 1 of 2: {demo.STEPS['up'][0]}: 0.0 s"
     assert lines[3] == "== 2 of 2: report: failed after 0.0 s"
+
+
+def test_a_dashboard_that_cannot_start_is_left_out(
+    demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with demo.dashboard(demo.Installation(tmp_path, "x")):
+        shown = capsys.readouterr().out
+    assert shown.startswith("the page of `podium dashboard` is left out: ")
+    assert str(tmp_path / "clusters/x/kubeconfig") in shown

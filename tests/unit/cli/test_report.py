@@ -7,10 +7,12 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 
+from podium_cli.main import run
 from podium_cli.report import page
 from podium_cli.report.simulation import TaskSection
 from podium_cli.views import summary
@@ -82,6 +84,33 @@ def test_nothing_is_loaded_and_nothing_can_run(snapshot: Snapshot) -> None:
     for reach in ("http:", "https:", "//", "url(", "@import", "javascript:"):
         assert reach not in html.replace("<!doctype html>", "")
     assert "default-src 'none'" in html
+
+
+def test_the_report_links_to_the_live_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A token in the address is a secret, so it is left out."""
+    file = tmp_path / "x.html"
+
+    def shown(*words: str) -> str:
+        assert run(["report", "--sample", "-o", str(file), *words]) == 0, capsys.readouterr().err
+        return file.read_text()
+
+    assert "Live page" not in shown()
+    html = shown("--dashboard", "https://podium.example.com/gpu/?token=secret")
+    assert 'href="https://podium.example.com/gpu/searches/default/digits"' in html
+    assert "secret" not in html
+
+
+@pytest.mark.parametrize(
+    "address", ["javascript:alert(1)", "podium.example.com", "http://", "https://user:secret@a", "http://["]
+)
+def test_an_address_that_is_none_is_refused(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "--sample", "--dashboard", address]) == 2
+    assert "not the address of a dashboard" in capsys.readouterr().err
+
+
+def test_a_command_for_the_live_page_is_shown_as_text(snapshot: Snapshot) -> None:
+    html = page.render(build(snapshot(600)), "podium dashboard '<b>'")
+    assert "Live page: <code>podium dashboard &#39;&lt;b&gt;&#39;</code>" in html
 
 
 def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
