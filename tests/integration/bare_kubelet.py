@@ -107,8 +107,8 @@ class BareKubelet:
         self._free = [f"{uuid}::{number}" for number in range(slots)]
 
     def close(self) -> None:
-        for pod in self.pods.values():
-            for container in pod.containers.values():
+        for pod in list(self.pods.values()):
+            for container in list(pod.containers.values()):
                 self._kill(container)
         self._sockets.close()
         for place in sorted(self.root.rglob("*"), reverse=True):
@@ -128,12 +128,16 @@ class BareKubelet:
 
     def frozen(self) -> set[str]:
         """Return the pods with a frozen cgroup, by the kernel's files."""
-        return {pod.name for pod in self.pods.values() if any(one.frozen for one in pod.containers.values())}
+        return {
+            pod.name for pod in list(self.pods.values()) if any(one.frozen for one in list(pod.containers.values()))
+        }
 
     def alive(self) -> set[str]:
         """Return the pods with a process."""
         return {
-            pod.name for pod in self.pods.values() if any(one.process.poll() is None for one in pod.containers.values())
+            pod.name
+            for pod in list(self.pods.values())
+            if any(one.process.poll() is None for one in list(pod.containers.values()))
         }
 
     async def run(self, api: Api) -> None:
