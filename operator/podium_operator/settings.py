@@ -25,6 +25,12 @@ class OperatorSettings(ClusterSettings):
     reservation_max: int = Field(
         8, ge=1, description="GPUs that are reserved at most for a namespace and a set of products"
     )
+    reservation_queue: str = Field(
+        "",
+        max_length=63,
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        description="LocalQueue of Kueue for the reservation pods of jobs without spec.queue; empty: none",
+    )
     reservation_node_selector: dict[str, str] = Field(
         default_factory=dict, description="labels of nodes on which GPUs may be reserved: those that have an agent"
     )

@@ -67,6 +67,7 @@ class GpuNeeds:
     per_trial: int
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
+    queue: str = ""  # LocalQueue of Kueue that admits the reservations; empty: the default of the installation
 
 
 @dataclass(frozen=True, slots=True)

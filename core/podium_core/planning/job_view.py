@@ -34,6 +34,7 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
             spec.gpus.per_trial,
             tuple(spec.gpus.products),
             memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
+            queue=spec.queue or "",
         ),
         abilities=Abilities(
             suspendable=suspendable,

@@ -241,7 +241,13 @@ class JobSpec(SpecModel):
     budget: Budget | None = Field(None, description="Limits at which the search stops, even if trials are left.")
     policy: PolicySpec = Field(default_factory=PolicySpec, description="How the trials are ranked.")
     queue: str | None = Field(
-        None, min_length=1, max_length=63, description="Reserved for queues, which this version does not have."
+        None,
+        min_length=1,
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        description="LocalQueue of Kueue, in the namespace of the job, that admits the GPU reservations of this job. "
+        "Default: gpus.reservations.queue of the Helm chart. It has an effect with gpus.mode reservations only.",
+        json_schema_extra={"x-says": "write the name of a LocalQueue, such as research"},
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
     metrics: MetricsSpec = Field(

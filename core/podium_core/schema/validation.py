@@ -122,7 +122,4 @@ def _name(name: str) -> Iterator[Refusal]:
 
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
-    if spec.queue is not None:
-        message = f"queues are not supported yet: remove queue (got {spec.queue!r})"
-        yield Refusal("NotYetSupported", "spec.queue", message)
     yield from setting_refusals(spec)

@@ -12,11 +12,15 @@ from pydantic import Field
 from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_operator.reservations.reservation_pod import (
+    CHECKPOINT_ANNOTATION,
     PRODUCTS_ANNOTATION,
     QUEUE_LABEL,
     RESERVATION_LABEL,
     UNNEEDED_ANNOTATION,
 )
+
+DISRUPTIONS = ("DisruptionTarget", "TerminationTarget")  # set by Kubernetes, and by Kueue for pods that it ends
+SCHEDULING_GATED = "SchedulingGated"
 
 
 class _Condition(StatusModel):
@@ -46,7 +50,7 @@ class ReservationPodState:
     """State of one reservation pod.
 
     `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
-    `ended`: it has ended.
+    `ended`: it has ended; `last_checkpoint`: as its annotation says.
     """
 
     name: str
@@ -59,6 +63,7 @@ class ReservationPodState:
     unneeded_since: float | None = None
     preempted_by: str = ""
     unscheduled: str = ""
+    last_checkpoint: float | None = None
 
     @property
     def bound(self) -> bool:
@@ -82,17 +87,36 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         raise ValueError(f"pod {meta.name}: the label {RESERVATION_LABEL} differs from the pod's name")
     products = meta.annotations.get(PRODUCTS_ANNOTATION, "")
     unneeded = meta.annotations.get(UNNEEDED_ANNOTATION)
-    disruption = next((c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    disruption = next((c for c in status.conditions if c.type in DISRUPTIONS and c.status == "True"), None)
     waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
+    queue = meta.labels.get(QUEUE_LABEL, "")
     return ReservationPodState(
         name=meta.name,
         uid=meta.uid,
-        pool=Pool(meta.namespace, meta.labels.get(QUEUE_LABEL, ""), tuple(filter(None, products.split(",")))),
+        pool=Pool(meta.namespace, queue, tuple(filter(None, products.split(",")))),
         created=meta.created,
         node=pod.spec.node_name or "",
         deleting=meta.deletion_timestamp is not None,
         ended=status.phase in ("Succeeded", "Failed"),
         unneeded_since=None if unneeded is None else datetime.fromisoformat(unneeded).timestamp(),
         preempted_by=f"{disruption.reason}: {disruption.message}" if disruption is not None else "",
-        unscheduled=waits.message if waits is not None else "",
+        unscheduled=_unscheduled(waits, queue),
+        last_checkpoint=_time(meta.annotations.get(CHECKPOINT_ANNOTATION, "")),
     )
+
+
+def _unscheduled(condition: _Condition | None, queue: str) -> str:
+    """Return why the pod has no node; Kueue holds pods of its queues back by a scheduling gate."""
+    if condition is None:
+        return ""
+    if condition.reason == SCHEDULING_GATED and queue:
+        return f"Kueue has not admitted the reservation yet: LocalQueue {queue} has no quota left, or does not exist."
+    return condition.message
+
+
+def _time(text: str) -> float | None:
+    """Return the time in an annotation; None if it holds none, and the operator writes it again."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -32,8 +32,21 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.reservations.condition import ReservationCondition, reservation_condition
-from podium_operator.reservations.demand import PoolDemand, needs_gpus, pool_demands, pool_of, reservations_from
-from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, ReservationRules, make_reservation_pod
+from podium_operator.reservations.demand import (
+    PoolDemand,
+    checkpoint_differs,
+    last_checkpoints,
+    needs_gpus,
+    pool_demands,
+    pool_of,
+    reservations_from,
+)
+from podium_operator.reservations.reservation_pod import (
+    CHECKPOINT_ANNOTATION,
+    UNNEEDED_ANNOTATION,
+    ReservationRules,
+    make_reservation_pod,
+)
 from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
@@ -84,7 +97,8 @@ class ReservationController:
     ) -> tuple[Mapping[JobKey, ReservationCondition], float | None]:
         """Reconcile. Return each job's condition, and when to reconcile again if nothing happens before."""
         requests = self._settings.gpu_mode == "reservations"
-        demand_by_pool = pool_demands(snapshot, self._settings.reservation_max) if requests else {}
+        queue = self._settings.reservation_queue
+        demand_by_pool = pool_demands(snapshot, self._settings.reservation_max, queue) if requests else {}
         demand = {pool: pool_demand.demand for pool, pool_demand in demand_by_pool.items()}
         reservations = reservations_from(cluster.reservations, cluster.nodes, cluster.now, cluster.unresponsive)
         await self._record_ends(cluster)
@@ -102,6 +116,7 @@ class ReservationController:
                 await self._request(cluster, action, demand_by_pool[action.pool])
             else:
                 await self._change(by_name[action.reservation.pool.namespace, action.reservation.name], action)
+        await self._mark_checkpoints(cluster)
         wake_times = [refused.retry_at for refused in self._refused.values()]
         wake_times += [planned.wake_at] if planned.wake_at is not None else []
         self._count(reservations)
@@ -120,7 +135,7 @@ class ReservationController:
         by_job = {
             job.key: conditions[pool]
             for job in snapshot.jobs
-            if needs_gpus(job) and (pool := pool_of(job)) in conditions
+            if needs_gpus(job) and (pool := pool_of(job, queue)) in conditions
         }
         return by_job, min(wake_times, default=None)
 
@@ -218,9 +233,19 @@ class ReservationController:
             log.info("GPU reservation %s is released: %s: %s", pod.path, action.reason, action.message)
             await self._delete(pod)
             return
-        since = action.unneeded_since
-        text = None if since is None else datetime.fromtimestamp(since, UTC).isoformat()
-        about = {"uid": pod.uid, "annotations": {UNNEEDED_ANNOTATION: text}}
+        await self._annotate(pod, UNNEEDED_ANNOTATION, action.unneeded_since)
+
+    async def _mark_checkpoints(self, cluster: ClusterState) -> None:
+        """Write on each reservation pod when the trials on its GPU last checkpointed."""
+        times = last_checkpoints(cluster.reservations, cluster.nodes, cluster.trials)
+        for pod in cluster.reservations:
+            if not (pod.deleting or pod.ended) and checkpoint_differs(pod.last_checkpoint, times.get(pod.uid)):
+                await self._annotate(pod, CHECKPOINT_ANNOTATION, times.get(pod.uid))
+
+    async def _annotate(self, pod: ReservationPodState, annotation: str, at: float | None) -> None:
+        """Write a time as an annotation, or remove it."""
+        text = None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+        about = {"uid": pod.uid, "annotations": {annotation: text}}
         try:
             await self._api.patch(PODS, pod.name, pod.pool.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:

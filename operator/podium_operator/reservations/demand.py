@@ -17,11 +17,14 @@ from podium_core.planning.exploitation import most_at_once
 from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import ReservationPodState
+from podium_operator.observe.trial_state import TrialState
+
+MIN_CHANGE = 30.0  # seconds between two times of a checkpoint that are written: a trial may checkpoint every second
 
 
-def pool_of(job: JobView) -> Pool:
-    """Return the pool that serves the job."""
-    return Pool(job.key.namespace, "", tuple(sorted(job.gpus.products)))
+def pool_of(job: JobView, default_queue: str = "") -> Pool:
+    """Return the pool that serves the job; `default_queue`: for jobs that name no queue."""
+    return Pool(job.key.namespace, job.gpus.queue or default_queue, tuple(sorted(job.gpus.products)))
 
 
 def needs_gpus(job: JobView) -> bool:
@@ -55,7 +58,7 @@ class _Need:
     together: bool = False
 
 
-def pool_demands(snapshot: Snapshot, max_gpus: int) -> Mapping[Pool, PoolDemand]:
+def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> Mapping[Pool, PoolDemand]:
     """Return the demand of each pool: GPUs with trials, and GPUs that waiting trials could use.
 
     A pool requests at most `max_gpus` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU
@@ -70,7 +73,7 @@ def pool_demands(snapshot: Snapshot, max_gpus: int) -> Mapping[Pool, PoolDemand]
     needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
         if needs_gpus(job):
-            _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
+            _add(needs.setdefault(pool_of(job, default_queue), _Need()), job, trials.get(job.key, ()), gpus)
     idle = Counter(
         gpu.availability.reserved_for for gpu in snapshot.gpus if gpu.availability.reserved_for and not gpu.trials
     )
@@ -138,3 +141,30 @@ def _reservation(pod: ReservationPodState, gpu: GpuStatus | None, unresponsive: 
 def state_of(pod: ReservationPodState, gpu: GpuStatus | None) -> ReservationState:
     """Return the state of one reservation."""
     return derive_state(ReservationFacts(True, pod.bound, gpu is not None, pod.deleting, pod.ended))
+
+
+def last_checkpoints(
+    reservations: Iterable[ReservationPodState], nodes: Iterable[GPUNode], trials: Iterable[TrialState]
+) -> Mapping[str, float]:
+    """Return the time of the oldest newest checkpoint on each reserved GPU, by uid of the reservation pod.
+
+    A trial without a checkpoint counts from its start. A GPU without a started trial has no entry. Kueue and people see
+    reservation pods, not trials: from this time on, work could be lost by a preemption (kubernetes-sigs/kueue#477).
+    """
+    path_of = {gpu.uuid: gpu.reservation for node in nodes for gpu in node.status.gpus if gpu.reservation is not None}
+    oldest: dict[str, float] = {}
+    for trial in trials:
+        status = trial.status
+        saved = status.checkpoint.at if status.checkpoint is not None else status.started_at
+        if status.phase in FINAL or saved is None:
+            continue
+        for path in {path_of[uuid] for uuid in status.gpus if uuid in path_of}:
+            oldest[path] = min(oldest.get(path, saved.timestamp()), saved.timestamp())
+    return {one.uid: oldest[one.path] for one in reservations if one.path in oldest}
+
+
+def checkpoint_differs(recorded: float | None, actual: float | None) -> bool:
+    """Return whether the annotation has to be written again."""
+    if recorded is None or actual is None:
+        return recorded is not actual
+    return abs(recorded - actual) >= MIN_CHANGE

@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 RESERVATION_LABEL = "podium.dev/gpu-reservation"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
+CHECKPOINT_ANNOTATION = "podium.dev/last-checkpoint"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of nodes, set by NVIDIA's GPU feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"

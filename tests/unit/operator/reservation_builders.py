@@ -10,20 +10,26 @@ from podium_core.domain.snapshot import JobKey
 from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
-from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
+from podium_operator.reservations.reservation_pod import QUEUE_LABEL, RESERVATION_LABEL
 
 POOL, JOB = Pool("lab"), JobKey("lab", "sweep")
 
 
 def seen(
-    number: int = 0, *, bound: bool = True, deleting: bool = False, conditions: Any = (), **more: str
+    number: int = 0,
+    *,
+    bound: bool = True,
+    deleting: bool = False,
+    conditions: Any = (),
+    queue: str = "",
+    **more: str,
 ) -> ReservationPodState:
     name = f"podium-reservation-x-{number}"
     meta = {
         "name": name,
         "namespace": "lab",
         "uid": f"u{number}",
-        "labels": {RESERVATION_LABEL: name},
+        "labels": {RESERVATION_LABEL: name} | ({QUEUE_LABEL: queue} if queue else {}),
         "annotations": more,
     }
     if deleting:

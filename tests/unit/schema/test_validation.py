@@ -52,7 +52,7 @@ def test_every_rule_has_an_invalid_job() -> None:
     [
         ("vision", []),
         ("sklearn", []),
-        ("finetune", [("NotYetSupported", "spec.queue")]),
+        ("finetune", []),
     ],
 )
 def test_the_example_jobs_have_only_known_problems(example: str, codes: list[tuple[str, str]]) -> None:

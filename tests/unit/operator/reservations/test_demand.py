@@ -20,12 +20,19 @@ from podium_core.testing.builders import change_gpu
 from podium_operator.observe.reservation_state import parse_reservation_pod
 from podium_operator.reservations.condition import reservation_condition
 from podium_operator.reservations.demand import PoolDemand, pool_demands, reservations_from
-from podium_operator.reservations.reservation_pod import PRODUCTS_ANNOTATION, RESERVATION_LABEL, UNNEEDED_ANNOTATION
+from podium_operator.reservations.reservation_pod import (
+    CHECKPOINT_ANNOTATION,
+    PRODUCTS_ANNOTATION,
+    RESERVATION_LABEL,
+    UNNEEDED_ANNOTATION,
+)
 
 
 def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
     one = seen(**{PRODUCTS_ANNOTATION: "H100,H200", UNNEEDED_ANNOTATION: "2025-10-09T08:53:20+00:00"})
     assert (one.pool, one.unneeded_since, one.bound) == (Pool("lab", "", ("H100", "H200")), NOW, True)
+    assert seen(**{CHECKPOINT_ANNOTATION: "2025-10-09T08:53:20+00:00"}).last_checkpoint == NOW
+    assert seen(**{CHECKPOINT_ANNOTATION: "yesterday"}).last_checkpoint is None
     with pytest.raises(ValueError, match="differs from the pod's name"):
         parse_reservation_pod(
             {"metadata": {"name": "own", "namespace": "lab", "uid": "u", "labels": {RESERVATION_LABEL: "yours"}}}
@@ -91,6 +98,13 @@ def test_the_nodes_where_a_gpu_helps_are_those_of_the_trials(
     there = [replace(gpu, trials=tuple(t.key for t in trials) if gpu.uuid == "gpu-0" else ()) for gpu in gpus]
     job = views.make_job(parallel=parallel, max_trials=parallel)
     assert pool_demands(views.make_snapshot(jobs=[job], trials=trials, gpus=there), 9) == {POOL: pool_demand}
+
+
+def test_each_queue_has_a_pool() -> None:
+    jobs = [views.make_job(name, max_trials=2, parallel=2) for name in ("a", "b")]
+    own = replace(jobs[1], gpus=replace(jobs[1].gpus, queue="research"))
+    found = pool_demands(views.make_snapshot(jobs=[jobs[0], own]), 9, "default")
+    assert found.keys() == {Pool("lab", "default"), Pool("lab", "research")}
 
 
 def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:

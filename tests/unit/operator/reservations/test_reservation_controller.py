@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from operator_builders import NOW, make_cluster_state, make_job, make_node, make_trial
+from operator_builders import NOW, make_cluster_state, make_job, make_node, make_trial, moment
 from reservation_builders import JOB, POOL, reservation_node, seen
 
 from podium_cluster.client import Api, ApiError
@@ -21,6 +21,7 @@ from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.reservations.condition import ReservationCondition
 from podium_operator.reservations.controller import ReservationController
+from podium_operator.reservations.reservation_pod import CHECKPOINT_ANNOTATION
 from podium_operator.settings import OperatorSettings
 
 QUOTA = ApiError(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: gpus')
@@ -249,3 +250,51 @@ def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:
     )
     controller.reconciler(now=60.0)
     assert controller.reservation_controller._preemptions == {}
+
+
+KUEUE = {"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue", "message": "Preempted"}
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gates"}
+ONE = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"}, queue="research")
+
+
+def test_jobs_name_the_queue_of_their_reservations_and_others_get_the_default() -> None:
+    for job, label in ((ONE, "research"), (make_job(), "all")):
+        controller = Controller(reservation_queue="all")
+        controller.reconciler(job, reservation_node())
+        assert {body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for body in controller.wire.bodies} == {label}
+
+
+def test_a_reservation_that_kueue_holds_back_or_ends_is_explained() -> None:
+    controller, waits = Controller(), seen(0, bound=False, queue="research", conditions=[GATED])
+    said = controller.reconciler(ONE, reservation_node(), reservations=(waits,))
+    assert said
+    assert (said.reason, "LocalQueue research has no quota left" in said.message) == ("WaitingForGPU", True)
+    taken = seen(0, deleting=True, queue="research", conditions=[KUEUE])
+    said = controller.reconciler(ONE, reservation_node(), reservations=(taken,))
+    assert said
+    assert (said.reason, "StoppedByKueue: Preempted" in said.message) == ("ReservationPreempted", True)
+
+
+def test_a_reservation_says_when_its_trials_last_checkpointed() -> None:
+    """The oldest one counts; a trial without a checkpoint counts from its start, and an ended one not at all."""
+    node = reservation_node("lab/podium-reservation-x-0")
+    on_it = {"gpus": [node.status.gpus[0].uuid], "startedAt": moment(0)}
+    saved = {"checkpoint": {"step": 3, "at": moment(60)}}
+    trials = [
+        make_trial(0, **on_it, **saved),
+        make_trial(1, phase="Succeeded", **on_it),
+        make_trial(2, startedAt=moment(0)),
+    ]
+    controller = Controller()
+    controller.reconciler(TWO, node, *trials, reservations=(seen(0),))
+    annotations = [
+        body["metadata"]["annotations"] for body in controller.wire.bodies if "annotations" in body["metadata"]
+    ]
+    assert annotations == [{CHECKPOINT_ANNOTATION: "2025-10-09T08:54:20+00:00"}]
+    controller.wire.bodies.clear()
+    for at, marks in ((NOW + 60, 0), (NOW + 40, 0), (NOW + 20, 1)):
+        recorded = replace(seen(0), last_checkpoint=at)
+        controller.reconciler(TWO, node, *trials, reservations=(recorded,))
+        assert controller.wire.calls.count("mark 0") == marks, "every 30 s at most"
+    controller.reconciler(TWO, node, *trials, make_trial(3, **on_it), reservations=(seen(0),))
+    assert controller.wire.bodies[-1]["metadata"]["annotations"] == {CHECKPOINT_ANNOTATION: "2025-10-09T08:53:20+00:00"}
