@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from podium import __version__
 from podium_agent.deviceplugin.plugin import DevicePlugin
+from podium_agent.driver.libraries import DriverLibraries
 from podium_agent.metrics import Metrics
 from podium_agent.node_setup import NodeLock, fill_trial_folder
 from podium_agent.observe.gpu_notes import GpuNotes
-from podium_agent.observe.nvml import Driver
+from podium_agent.observe.nvml import open_driver
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.sources.push import PushQueues
@@ -89,11 +90,12 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    detection = MethodDetection(settings)
+    libraries = DriverLibraries(settings.driver_files)
+    detection = MethodDetection(settings, libraries)
     await detection.detect()
     methods = detection.methods
     notes = GpuNotes(settings.gpu_notes_dir, settings.proc, metrics.note_failed)
-    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: Driver(notes))
+    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: open_driver(libraries, notes))
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
         exclusive = ExclusiveAllocations(settings, watches.all_pods, failed=metrics.note_failed)
@@ -114,7 +116,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
         hooks = ExecutorHooks(node_reconciler.trial_record_of, node_reconciler.wake)
         executor = Executor(observer, methods, start, metrics, settings.retry_seconds, hooks)
-        sources = StatusSources(telemetry, node_reconciler, methods, other_pods.all)
+        sources = StatusSources(telemetry, node_reconciler, methods, other_pods.all, lambda: libraries.found)
         reporter = NodeReporter(settings, api, metrics, sources, __version__)
         other_pods.subscribe(reporter.wake)
         slots.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]

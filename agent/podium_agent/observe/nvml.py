@@ -12,6 +12,7 @@ from typing import Any
 
 import pynvml
 
+from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
 from podium_agent.observe.gpu_health import PROGRAM_XIDS, GpuFaults, GpuLoad, Sample
 from podium_agent.observe.gpu_notes import GpuNotes
 from podium_agent.observe.nvml_answers import (
@@ -194,6 +195,19 @@ class Driver:
             log.error("GPU %s is unhealthy: the driver reported Xid %d", uuid, xid)
         update = {"xid": xid, "xid_cleared": False, "recovery_requested": False}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
+
+
+def open_driver(libraries: DriverLibraries, notes: GpuNotes | None = None) -> Driver:
+    """Open the driver with the libraries that the agent finds; raise DriverTroubleError with the cure."""
+    try:
+        libraries.prepare()
+    except LibrariesMissingError as error:
+        raise DriverTroubleError(str(error)) from error
+    try:
+        return Driver(notes)
+    except DriverTroubleError as error:
+        mismatch = libraries.mismatch()
+        raise DriverTroubleError(f"{error}; {mismatch}") if mismatch else error from error
 
 
 def _identify(index: int, answers: Answers) -> tuple[Any, str | None]:

@@ -44,6 +44,7 @@ class StatusSources:
     node_reconciler: NodeReconciler
     methods: SuspensionMethods
     other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple
+    driver_library: Callable[[], str] = str
 
 
 class NodeReporter:
@@ -92,6 +93,7 @@ class NodeReporter:
             self._settings.slots_per_gpu,
             sources.methods.names,
             self._version,
+            sources.driver_library(),
             sources.other_pods(),
         )
         return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, clock.now())

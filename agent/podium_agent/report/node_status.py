@@ -28,6 +28,7 @@ class NodeFacts:
     slots: int
     methods: tuple[str, ...]
     agent: str
+    driver_library: str = ""
     other_pods: Sequence[LocalOtherPod] = ()
 
 
@@ -65,6 +66,7 @@ def build(
     return GpuNodeStatus(
         observed_epoch=view.run_queues.epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
+        driver_library=node.driver_library,
         agent=node.agent,
         methods=list(node.methods),
         mode="dedicated" if reserved is None else "reservations",
@@ -133,7 +135,7 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
     """Return the part of the status that others act on: any change of it is written without delay."""
     return (
         status.observed_epoch,
-        (status.driver, status.mode),
+        (status.driver, status.driver_library, status.mode),
         tuple(
             (
                 *(

@@ -192,6 +192,11 @@ class GpuNodeStatus(StatusModel):
 
     observed_epoch: int = Field(0, description="Newest epoch that the agent has observed.")
     driver: str = Field("", description="Version of the NVIDIA driver.")
+    driver_library: str = Field(
+        "",
+        description="Folder of the driver's libraries and what put them there, or the folders that the agent searched "
+        "without finding them.",
+    )
     agent: str = Field("", description="Version of the agent.")
     methods: list[str] = Field(default_factory=list, description="Suspension methods that work on this node.")
     mode: Literal["dedicated", "reservations"] = Field(
