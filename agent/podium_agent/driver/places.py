@@ -64,7 +64,7 @@ def places(machine: str) -> tuple[Place, ...]:
 def choose(candidates: Sequence[Candidate], kernel_module: str) -> tuple[Candidate, ...]:
     """Return the candidates in the order in which to load them.
 
-    Those of the kernel module's version come first: the driver refuses a library of another version than its kernel module.
+    Those of the kernel module's version come first, because the driver refuses libraries of other versions.
     """
     return tuple(sorted(candidates, key=lambda one: not (kernel_module and one.version == kernel_module)))
 
