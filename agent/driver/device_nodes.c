@@ -8,7 +8,7 @@
 
 enum { NVIDIA_MAJOR = 195, CONTROL_MINOR = 255 };
 
-/* Only the numbers count, as for the kernel: a file of the same name is no device. Opening the node fails without a
+/* Only the numbers count, as for the kernel: a file of the same name is not a device. Opening the node fails without a
  * real driver, so it is not opened. */
 static int is_node(const char *root, const char *name, unsigned minor_number) {
     char path[128];

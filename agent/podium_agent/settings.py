@@ -49,6 +49,7 @@ class AgentSettings(ClusterSettings):
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     pod_logs: Path = Path("/var/log/pods")
     proc: Path = Path("/proc")
+    host_root: Path = Field(Path("/proc/1/root"), description="the node's root folder, for CDI files and device nodes")
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
     registry: str = Field(
