@@ -53,6 +53,7 @@ class AgentSettings(ClusterSettings):
     driver_library_path: Path | None = Field(
         None, description="folder with the driver's libraries (agent.driver.libraryPath); without it the agent searches"
     )
+    host_root: Path = Field(Path("/proc/1/root"), description="the node's root folder, for CDI files, device nodes and the driver")
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
     registry: str = Field(
@@ -90,7 +91,7 @@ class AgentSettings(ClusterSettings):
 
     @property
     def driver_files(self) -> DriverFiles:
-        return DriverFiles(self.proc, self.driver_library_path)
+        return DriverFiles(self.proc, self.host_root, self.driver_library_path)
 
     @property
     def lock_file(self) -> Path:

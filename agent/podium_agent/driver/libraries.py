@@ -48,18 +48,14 @@ class LibrariesMissingError(Exception):
 class DriverFiles:
     """Where the agent looks for the driver.
 
-    `explicit` is the folder of `agent.driver.libraryPath`, None to search. `devices` is the /dev of the agent's
-    container.
+    `node` is the root of the node's file system. `explicit` is the folder of `agent.driver.libraryPath`, None to search.
+    `devices` is the /dev of the agent's container.
     """
 
     proc: Path = Path("/proc")
+    node: Path = Path("/proc/1/root")
     explicit: Path | None = None
     devices: Path = Path("/dev")
-
-    @property
-    def node(self) -> Path:
-        """Return the root of the node's file system."""
-        return self.proc / "1" / "root"
 
 
 class DriverLibraries:

@@ -134,6 +134,7 @@ class Driver:
         ecc_uncorrected = ask(lambda: uncorrected_errors(handle)) or 0
         remap_failed = bool(ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0)
         mig = bool(ask(lambda: int(pynvml.nvmlDeviceGetMigMode(handle)[0])) or 0)
+        minor = ask(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)))
         faults = GpuFaults(
             lost=answers.lost,  # known only after the last question
             reset_required=answers.reset_required,
@@ -142,7 +143,9 @@ class Driver:
             recovery=_RECOVERY_ACTIONS.get(recovery, f"recovery action {recovery}") if recovery else "",
             **self._xid(uuid, recovery),
         )
-        sample = Sample(uuid, index, product, total, mig=mig, error=answers.error, load=load, faults=faults)
+        sample = Sample(
+            uuid, index, product, total, mig=mig, error=answers.error, load=load, faults=faults, minor=minor
+        )
         update = {"index": index, "product": product, "memory_total": total}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
         return sample

@@ -48,7 +48,7 @@ for folder in sys.argv[2:]:
         assert os.wait()[1] == 0
         continue
     explicit = Path(sys.argv[1]) if sys.argv[1] else None
-    libraries = DriverLibraries(DriverFiles(Path(folder, "proc"), explicit, Path(folder, "container-dev")))
+    libraries = DriverLibraries(DriverFiles(*(Path(folder, name) for name in ("proc", "root")), explicit, Path(folder, "dev")))
     try:
         gpus, error = len(open_driver(libraries).sample()), ""
     except DriverTroubleError as trouble:
@@ -63,10 +63,11 @@ class Node:
     """A node's file system in a folder, as the agent sees it through its /proc."""
 
     def __init__(self, folder: Path, built: Path, gpus: Path) -> None:
-        self.folder, self.proc, self.root = folder, folder / "proc", folder / "proc/1/root"
+        self.folder, self.proc, self.root = folder, folder / "proc", folder / "root"
         self._built, self._gpus = built, gpus
         self.root.mkdir(parents=True)
-        (folder / "container-dev").mkdir()
+        self.proc.mkdir()
+        (folder / "dev").mkdir()
 
     def another(self, name: str) -> Node:
         """Return a further node with the same GPUs."""
@@ -190,12 +191,13 @@ def test_an_agent_that_cannot_see_its_node_says_so(tmp_path: Path, node: Node) -
 
 def test_the_library_is_loaded_when_the_driver_appears(tmp_path: Path) -> None:
     """One instance: the first call finds nothing, the next one finds what was installed meanwhile."""
-    (tmp_path / "1/root/usr/lib64").mkdir(parents=True)
-    libraries = DriverLibraries(DriverFiles(tmp_path, tmp_path / "1/root/usr/lib64", tmp_path))
+    folder = tmp_path / "usr/lib64"
+    folder.mkdir(parents=True)
+    libraries = DriverLibraries(DriverFiles(tmp_path, tmp_path, folder, tmp_path))
     with pytest.raises(LibrariesMissingError, match="cannot open shared object file"):
         libraries.prepare()
     # any library does for the loader
-    (tmp_path / "1/root/usr/lib64" / LIBRARY).symlink_to(_any_library())
+    (folder / LIBRARY).symlink_to(_any_library())
     libraries.prepare()
     assert libraries.found.endswith("(agent.driver.libraryPath)")
 
