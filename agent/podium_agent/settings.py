@@ -53,7 +53,9 @@ class AgentSettings(ClusterSettings):
     driver_library_path: Path | None = Field(
         None, description="folder with the driver's libraries (agent.driver.libraryPath); without it the agent searches"
     )
-    host_root: Path = Field(Path("/proc/1/root"), description="the node's root folder, for CDI files, device nodes and the driver")
+    host_root: Path = Field(
+        Path("/proc/1/root"), description="the node's root folder, for CDI files, device nodes and the driver"
+    )
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
     registry: str = Field(

@@ -136,7 +136,7 @@ def test_the_charts_workloads_are_found_and_a_pod_without_a_node_is_named(
     assert results["PriorityClasses", f"class {name}-trial"] == ("ok", "value -1")
     assert results["PriorityClasses", "class system-node-critical"][0] == "ok"
     versions = {message for (check, _), (_, message) in results.items() if check == "ComponentVersions"}
-    assert versions == {"version 0.1.0, image localhost/podium:0.1.0"}
+    assert versions == {"version 0.1.0, image localhost/podium:dev"}
 
 
 def test_a_webhook_without_endpoints_is_an_error_until_it_has_one(

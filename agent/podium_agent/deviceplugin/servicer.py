@@ -24,6 +24,7 @@ from podium_agent.deviceplugin.slots import (
     pack,
     slot_devices,
 )
+from podium_agent.observe.other_plugins import OTHER_DEVICE_PLUGIN, OtherPlugins
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.reservations.controller import GpuReservations
 from podium_agent.reservations.reserved_gpus import advertised
@@ -46,13 +47,25 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
         self._access = GpuAccess(settings.host_root)
         self._what = what
         self._changed = asyncio.Event()
+        self._other_plugins: OtherPlugins | None = None
         self.streams = 0
         telemetry.subscribe(self.wake)
+
+    def beside(self, other_plugins: OtherPlugins) -> None:
+        """Offer nothing while another plugin gives out the same GPUs, nor before that is known."""
+        self._other_plugins = other_plugins
+        other_plugins.subscribe(self.wake)
+
+    @property
+    def refusal(self) -> str:
+        """Why no device is offered, because of another plugin; empty if devices are offered."""
+        return "" if self._other_plugins is None else self._other_plugins.refusal
 
     @property
     def ready(self) -> bool:
         """Whether the devices are known; the kubelet would lose the devices that an incomplete list omits."""
-        return bool(self._telemetry.reading.gpus)
+        known = self._other_plugins is None or self._other_plugins.known.is_set()
+        return known and bool(self._telemetry.reading.gpus)
 
     def wake(self) -> None:
         """Make the streams compare the devices with what they sent."""
@@ -79,6 +92,8 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
         answers = []
         for ask in request.container_requests:
             try:
+                if self.refusal:
+                    raise AllocationRefusedError(OTHER_DEVICE_PLUGIN, self.refusal)
                 answers.append(self.container_response(check_allocation(tuple(ask.devices_ids), known)))
             except AllocationRefusedError as error:
                 log.warning("allocation refused: %s", error)
@@ -97,7 +112,7 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
         try:
             while True:
                 changed = self._changed
-                now = self.devices()
+                now = () if self.refusal else self.devices()
                 if now != sent:
                     healthy = sum(device.healthy for device in now)
                     log.info("advertising %d %s, %d healthy", len(now), self._what, healthy)

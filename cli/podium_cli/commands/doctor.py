@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from podium_cli.doctor.check_table import BY_CODE, Outcome, Result
 from podium_cli.doctor.diagnosis import diagnose, has_errors
 from podium_cli.doctor.facts import ClusterFacts, Unread
 from podium_cli.doctor.reader import read_facts
@@ -16,8 +20,10 @@ from podium_cli.output import show
 from podium_cli.progress import progress
 from podium_cli.session import Session, run_with_cluster
 from podium_cli.structured import print_data
-from podium_cli.views import doctor as doctor_view
+from podium_cli.views.plain_table import plain_table
+from podium_views import formatting
 
+STYLES = {Outcome.ERROR: "bold red", Outcome.WARNING: "yellow", Outcome.SKIPPED: "dim", Outcome.OK: "green"}
 app = typer.Typer()
 
 
@@ -64,10 +70,10 @@ def doctor(
     session = Session.of(None, kubeconfig, context)
     results = diagnose(run_with_cluster(_read(session, node, namespace)))
     if output == "table":
-        show(doctor_view.table(results))
-        print(f"\n{doctor_view.summary(results)}")
+        show(table(results))
+        print(f"\n{summary(results)}")
     else:
-        print_data(doctor_view.data(results), output)
+        print_data(data(results), output)
     if has_errors(results):
         raise typer.Exit(Exit.FAILED)
 
@@ -80,3 +86,38 @@ async def _read(session: Session, node: str | None, namespace: str | None) -> Cl
         text = f"there is no node {node}; see kubectl get nodes"
         raise CliError(Exit.NOT_FOUND, "NodeNotFound", text)
     return facts
+
+
+def table(results: Sequence[Result]) -> Table:
+    """Return the results as a table; a cure follows the sentence of what is wrong."""
+    made = plain_table("RESULT", "CHECK", "WHERE", "WHY")
+    for one in results:
+        why = f"{one.message}. {one.cure}" if one.cure else one.message
+        made.add_row(Text(one.outcome, style=STYLES[one.outcome]), Text(one.check), Text(one.subject), Text(why))
+    return made
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Return the number of results by outcome as a sentence."""
+    counts = {outcome: sum(one.outcome is outcome for one in results) for outcome in Outcome}
+    return (
+        f"{formatting.count(counts[Outcome.ERROR], 'error')}, {formatting.count(counts[Outcome.WARNING], 'warning')}, "
+        f"{counts[Outcome.SKIPPED]} skipped, {counts[Outcome.OK]} ok"
+    )
+
+
+def data(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the results for programs."""
+    counts = {outcome.value: sum(one.outcome is outcome for one in results) for outcome in Outcome}
+    rows = [
+        {
+            "check": one.check,
+            "group": BY_CODE[one.check].group,
+            "where": one.subject,
+            "result": one.outcome.value,
+            "message": one.message,
+            "cure": one.cure or None,
+        }
+        for one in results
+    ]
+    return {"counts": counts, "items": rows}

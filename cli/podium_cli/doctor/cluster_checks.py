@@ -15,7 +15,7 @@ _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
 
 
 def minor_version(text: str) -> tuple[int, int] | None:
-    """Return major and minor number of a version of Kubernetes, such as v1.36.3-gke.1; None for another text."""
+    """Return major and minor number of a version such as v1.36.3-gke.1; None for another text."""
     found = _VERSION.match(text)
     return None if found is None else (int(found[1]), int(found[2]))
 

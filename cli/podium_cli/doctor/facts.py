@@ -32,7 +32,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """The part of a kubelet's configuration that matters here. `gates` holds the feature gates that are set."""
+    """The part of a kubelet's configuration that matters. `gates`: the feature gates that are set."""
 
     cgroup_driver: str
     fail_cgroup_v1: bool
@@ -73,7 +73,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Deployment or DaemonSet of the chart. `version` is the chart's appVersion, from the label."""
+    """A Deployment or DaemonSet of the chart. `version` is the chart's, which is Podium's."""
 
     component: str
     namespace: str
@@ -110,7 +110,7 @@ class CrdFacts:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A webhook that intercepts pods and whose failure refuses them. `service` is empty for one with a URL."""
+    """A webhook that intercepts pods and whose failure refuses them. `service`: empty if it has a URL."""
 
     configuration: str
     name: str
@@ -121,7 +121,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """The devices that a driver of Dynamic Resource Allocation offers on one node; `node` is empty for several."""
+    """The devices that a driver of dynamic resources offers on a node; `node` is empty for several nodes."""
 
     driver: str
     node: str

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from podium_cli.doctor.check_table import Result, error, ok, skipped, warning
 from podium_cli.doctor.facts import AGENT, ClusterFacts, NodeFacts, Unread
 from podium_core.placement.announced_gpus import NVIDIA_GPU
-from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.gpunode import USABLE, GPUNode
 
 STALE_SECONDS = 60.0  # an agent renews its heartbeat every ten seconds
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"  # of NVIDIA's feature discovery: none, time-slicing or mps
@@ -61,14 +61,18 @@ def _given_out_once(facts: ClusterFacts, node: NodeFacts) -> Result:
             for one in facts.slices
             if one.node == node.name and one.driver == NVIDIA_DRA
         ]
+    gpu_node = facts.gpu_node(node.name)
+    refused = [] if gpu_node is None else [one for one in gpu_node.status.conditions if one.type == USABLE]
     if facts.mode == "reservations":
         return ok(code, node.name, "Podium uses only GPUs that it reserves in the mode reservations")
+    if refused and refused[0].status == "False":
+        return error(code, node.name, f"its agent reports {refused[0].reason}: {refused[0].message}")
     if others:
         found = ", ".join(others)
         if node.slots > 0:
             message = f"the node offers {found} beside {node.slots} slots of Podium: one GPU may be given out twice"
             return error(code, node.name, message)
-        if facts.gpu_node(node.name) is not None:
+        if gpu_node is not None:
             return error(code, node.name, f"the node offers {found}, so Podium refuses its GPUs in the mode dedicated")
         return warning(code, node.name, f"the node offers {found}: in the mode dedicated, Podium would refuse it")
     if unseen:

@@ -12,7 +12,7 @@ from podium_cli.doctor.facts import ComponentPod, CrdFacts, KubeletConfig, NodeF
 from podium_core.schema.base import StatusModel
 
 COMPONENT, RELEASE = "app.kubernetes.io/component", "app.kubernetes.io/instance"
-VERSION_LABEL = "app.kubernetes.io/version"
+CHART_LABEL, CHART = "helm.sh/chart", "podium-"
 POD_RESOURCES = frozenset({"*", "*/*", "pods"})
 PREFIX = "PODIUM_"
 
@@ -258,7 +258,7 @@ def workload(item: Mapping[str, Any], *, daemon: bool) -> Workload:
         namespace=given.metadata.namespace,
         name=given.metadata.name,
         release=labels.get(RELEASE, ""),
-        version=labels.get(VERSION_LABEL, ""),
+        version=labels.get(CHART_LABEL, "").removeprefix(CHART),
         desired=status.desired_number_scheduled if daemon else given.spec.replicas,
         ready=status.number_ready if daemon else status.ready_replicas,
         images={container.name: container.image for container in pod.containers},
@@ -317,7 +317,7 @@ def webhooks(item: Mapping[str, Any]) -> tuple[Webhook, ...]:
 
 
 def ready_endpoints(item: Mapping[str, Any]) -> int:
-    """Return the number of ready endpoints in an EndpointSlice; a missing condition means that it is ready."""
+    """Return the number of ready endpoints in an EndpointSlice; one without a condition is ready."""
     endpoints = _EndpointSlice.model_validate(item).endpoints or []
     return sum(one.conditions.ready is not False for one in endpoints)
 

@@ -46,7 +46,9 @@ _CGROUP_VERSION = re.compile(r"^kubelet_cgroup_version(?:\{[^}]*\})? ([12])(?:\.
 
 
 async def read_facts(api: Api, *, only: str = "", namespace: str | None = None) -> ClusterFacts:
-    """Read the facts; `only` names the node to check, `namespace` that of Podium (default: where the chart is).
+    """Read the facts.
+
+    `only` names the node to check, `namespace` that of Podium (default: where the chart is).
 
     Raises ApiError if the API server cannot be reached or does not accept the credentials.
     """
@@ -212,7 +214,7 @@ async def _webhooks(api: Api) -> tuple[Webhook, ...] | Unread:
 
 
 async def _with_kubelets(api: Api, facts: ClusterFacts) -> ClusterFacts:
-    """Add what the kubelets of the checked nodes say; several are asked at once, all within one time limit."""
+    """Add the facts of the kubelets of the checked nodes, which are read within one time limit."""
     if isinstance(facts.nodes, Unread):
         return facts
     gate, late = asyncio.Semaphore(PARALLEL_KUBELETS), Unread(f"it did not answer within {KUBELET_SECONDS:g} s")

@@ -19,7 +19,7 @@ PREFIXES = (
 
 
 def announced_by_others(amounts: Mapping[str, str]) -> dict[str, int]:
-    """Return how much of each GPU resource of other plugins a node has; those with the amount 0 are left out.
+    """Return the amount of each GPU resource of other plugins that is not 0.
 
     `amounts` is `capacity` or `allocatable` of a Node. The kubelet keeps a resource with the amount 0 when its plugin
     has gone, so that does not count.

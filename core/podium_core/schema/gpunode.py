@@ -11,8 +11,9 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from podium_core.schema.base import ObjectMeta, StatusModel, TrialRef
+from podium_core.schema.base import Condition, ObjectMeta, StatusModel, TrialRef
 
+USABLE = "Usable"  # condition: whether Podium uses the GPUs of the node
 INSUFFICIENT_GPU_MEMORY = "InsufficientGPUMemory"  # reason of a pod's conditions
 # Code: the node, or the agent's container, had no free thread, file descriptor or memory.
 INSUFFICIENT_NODE_RESOURCES = "InsufficientNodeResources"
@@ -208,6 +209,13 @@ class GpuNodeStatus(StatusModel):
     updated_at: datetime | None = Field(None, description="Time at which the agent wrote this status.")
     gpus: list[GpuStatus] = Field(
         default_factory=list, description="GPUs of the node, ordered by the index in the driver."
+    )
+
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Usable: whether Podium uses the GPUs of the node. False if another device plugin gives them out.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
     @computed_field(description="Summary of the GPUs for `kubectl get gpunodes`.")  # type: ignore[prop-decorator]

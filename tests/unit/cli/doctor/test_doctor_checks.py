@@ -35,6 +35,7 @@ from podium_cli.doctor.facts import (
 )
 
 RESERVING: dict[str, Any] = {"workloads": reservations(), **node(allocatable={"nvidia.com/gpu": "2"})}
+REFUSED = {"type": "Usable", "status": "False", "reason": "OtherDevicePlugin", "message": "lab/serve has one"}
 # check, changes of a healthy cluster, outcome, a part of the message
 WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("KubernetesVersion", {"server_version": "v1.31.9"}, "error", "v1.31.9 is too old"),
@@ -144,6 +145,12 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("GPUsGivenOutOnce", node(allocatable={"nvidia.com/gpu": "1"}), "error", "Podium refuses its GPUs"),
     ("GPUsGivenOutOnce", {"slices": (ResourceSlice("gpu.nvidia.com", "node-a", 8),)}, "error", "gpu.nvidia.com: 8"),
+    (
+        "GPUsGivenOutOnce",
+        {"gpu_nodes": {"node-a": gpu_node(conditions=[REFUSED])}},
+        "error",
+        "its agent reports OtherDevicePlugin: lab/serve has one",
+    ),
     ("GPUsGivenOutOnce", {"slices": FORBIDDEN}, "skipped", "forbidden"),
     ("ReservableGPUs", {}, "skipped", "gpus.mode is dedicated"),
     ("ReservableGPUs", {"workloads": reservations()}, "error", "offers no nvidia.com/gpu"),

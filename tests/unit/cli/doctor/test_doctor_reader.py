@@ -30,7 +30,7 @@ KINDS = (
 LABELS = {
     "app.kubernetes.io/name": "podium",
     "app.kubernetes.io/instance": "podium",
-    "app.kubernetes.io/version": "0.1.0",
+    "helm.sh/chart": "podium-0.1.0",
 }
 CONFIGZ, METRICS = "/api/v1/nodes/gpu-1/proxy/configz", "/api/v1/nodes/gpu-1/proxy/metrics"
 
