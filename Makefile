@@ -122,6 +122,7 @@ kind: setup ## run the same chart, fake driver and example on kind (needs Docker
 generate: setup ## write CRDs and reference pages from the models, and the chart's dashboards and alert rules
 	@$(BIN)/python -m podium_core.schema.generation.crd --write
 	@$(BIN)/python tools/reasons.py
+	@$(BIN)/python tools/doctor_checks.py
 	@PYTHONPATH=tools:$$PYTHONPATH $(BIN)/python -m monitoring
 
 notebook: setup ## run examples/notebook.ipynb in a Jupyter kernel and store its outputs in it (a minute)

@@ -3,6 +3,7 @@
 #include "cuda_devices.h"
 
 #include "cuda_device_map.h"
+#include "device_nodes.h"
 #include "state.h"
 
 #include <pthread.h>
@@ -15,6 +16,7 @@ typedef int CUdevice;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static struct view view; /* read-only */
 static int initialized;
+static int32_t nodes = NO_DEVICE_NODES; /* as cuInit saw them: a program keeps its devices, also on another node */
 
 /* Locks `guard` and maps the state for reading. After success the caller must call `leave`. */
 static CUresult enter(void) {
@@ -35,8 +37,10 @@ CUresult cuda_initialized(void) {
     return r != CUDA_SUCCESS ? r : leave(r);
 }
 
-/* Without NVIDIA_VISIBLE_DEVICES, or if it is "all", a program sees every GPU. */
+/* A program sees the GPUs whose device nodes its container has. In a container without the driver's device nodes it sees
+ * those that NVIDIA_VISIBLE_DEVICES names, or every GPU if that is missing or "all". */
 static int is_visible(int origin) {
+    if (nodes != NO_DEVICE_NODES) return (nodes >> origin & 1) != 0;
     const char *list = getenv("NVIDIA_VISIBLE_DEVICES");
     return list == NULL || strcmp(list, "all") == 0 || strstr(list, cuda_device_map_uuid(view.state, origin)) != NULL;
 }
@@ -64,6 +68,7 @@ EXPORT CUresult cuInit(unsigned flags) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&guard);
     CUresult r = cuda_result_from_errno(view_refresh(&view, state_path(), 0));
+    if (r == CUDA_SUCCESS && !initialized) nodes = device_nodes_gpus("", view.state->gpu_count);
     initialized = r == CUDA_SUCCESS;
     return leave(r);
 }

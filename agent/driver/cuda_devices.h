@@ -1,7 +1,7 @@
 /*
  * cuInit, and the devices of a program: cuDeviceGet* and cuDriverGetVersion.
  *
- * A program in a container sees the GPUs that its NVIDIA_VISIBLE_DEVICES names.
+ * A program in a container sees the GPUs whose device nodes are there, else those that its NVIDIA_VISIBLE_DEVICES names.
  */
 #ifndef PODIUM_FAKE_DRIVER_CUDA_DEVICES_H
 #define PODIUM_FAKE_DRIVER_CUDA_DEVICES_H

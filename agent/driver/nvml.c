@@ -1,9 +1,9 @@
 /*
  * libnvidia-ml.so.1 of the fake driver: the functions that the agent calls through pynvml.
  *
- * The library reads the shared state and never writes it. A function that is missing here raises FunctionNotFound in
- * pynvml, as with an old driver. Without the state file every call returns DRIVER_NOT_LOADED. Calls for a GPU with
- * `health=lost` return GPU_IS_LOST.
+ * The library reads the shared state and never writes it. nvml_unsupported.c has the functions that mean nothing for a
+ * fake GPU. Without the state file every call returns DRIVER_NOT_LOADED. Calls for a GPU with `health=lost` return
+ * GPU_IS_LOST.
  */
 #define _GNU_SOURCE
 #include "nvml.h"

@@ -1,4 +1,4 @@
-/* NVML: the return codes, and access to the GPUs of the shared state. Used by nvml_errors.c. */
+/* NVML: the return codes, and access to the GPUs of the shared state. Used by nvml_*.c. */
 #ifndef PODIUM_FAKE_DRIVER_NVML_H
 #define PODIUM_FAKE_DRIVER_NVML_H
 

@@ -1,9 +1,9 @@
 /*
  * Sample which processes work on which GPU. See sampler.h.
  *
- * A process belongs to a GPU if its NVIDIA_VISIBLE_DEVICES names the GPU's UUID. Its work is the CPU time of the
- * process. One clock_gettime on its CPU clock covers all threads in nanoseconds, and the clock stops while the process
- * is frozen.
+ * A process belongs to the GPUs whose device nodes its container has. Where there are none, it belongs to those whose
+ * UUID its NVIDIA_VISIBLE_DEVICES names. Its work is the CPU time of the process. One clock_gettime on its CPU clock
+ * covers all threads in nanoseconds, and the clock stops while the process is frozen.
  *
  * A sample every 20 ms must be cheap:
  *   - the last PID in /proc/loadavg shows whether there are new processes;
@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include "sampler.h"
 
+#include "device_nodes.h"
 #include "process_table.h"
 
 #include <ctype.h>
@@ -22,6 +23,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,7 +42,7 @@ enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NE
 struct process {
     uint32_t pid;
     uint32_t listed;  /* number of the last listing of /proc that had the process */
-    uint32_t visible; /* bits: the GPUs that its environment names */
+    uint32_t visible; /* bits: the GPUs that its container may use */
     uint32_t gpus;    /* bits: the GPUs on which it works, those or the ones of its CUDA entry; 0: none of this node */
     int ignored;      /* 1: podium-gate, which uses no GPU */
     int uses_cuda;    /* 1: it has created a context */
@@ -71,6 +73,7 @@ struct sampler {
     uint32_t listing, last_pid;
     uint64_t listed_at, sampled_at;
     int loadavg;
+    uint64_t pid_namespace;
     DIR *proc;
     char environ[ENVIRON_MAX];
 };
@@ -136,6 +139,20 @@ static uint32_t gpus_in_list(const struct sampler *sampler, const char *list) {
     return gpus;
 }
 
+static int is_runc(const char *name) { return strncmp(name, "runc", 4) == 0; }
+
+/* Device nodes are read in containers only: an agent in the host's PID namespace sees the nodes of all GPUs, but works on
+ * none. The same holds for runc, which enters the container before it execs the program. */
+static int32_t gpus_by_nodes(const struct sampler *sampler, uint32_t pid, const char *name) {
+    char path[48];
+    struct stat namespace;
+    snprintf(path, sizeof path, "/proc/%u/ns/pid", pid);
+    if (is_runc(name) || stat(path, &namespace) != 0 || namespace.st_ino == sampler->pid_namespace)
+        return NO_DEVICE_NODES;
+    snprintf(path, sizeof path, "/proc/%u/root", pid);
+    return device_nodes_gpus(path, sampler->gpu_count);
+}
+
 /* Finds the container ID: the last run of 64 hex digits in one of the cgroup paths, else the longest path. */
 static void find_container(uint32_t pid, char out[96]) {
     char text[4096];
@@ -174,8 +191,10 @@ static void classify(struct sampler *sampler, struct process *process, const str
     ssize_t length = read_proc(process->pid, "comm", name, sizeof name);
     if (length > 0 && name[length - 1] == '\n') name[length - 1] = '\0';
     if (length > 0) memcpy(process->name, name, sizeof name);
-    process->visible =
-        n > 0 ? gpus_in_list(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
+    int32_t nodes = n > 0 ? gpus_by_nodes(sampler, process->pid, process->name) : 0;
+    process->visible = nodes != NO_DEVICE_NODES
+                           ? (uint32_t)nodes
+                           : gpus_in_list(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES"));
     uint32_t gpus = process_table_gpus(state, process->pid, process->visible);
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;
     if (gpus != process->gpus || start_time != process->start_time) {
@@ -198,7 +217,7 @@ static void classify(struct sampler *sampler, struct process *process, const str
     }
     process->ignored = strcmp(process->name, GATE_NAME) == 0;
     uint64_t age = now - process->first_seen;
-    int may_exec = process->gpus == 0 && (age < YOUNG_NS || strncmp(process->name, "runc", 4) == 0);
+    int may_exec = process->gpus == 0 && (age < YOUNG_NS || is_runc(process->name));
     if (may_exec) process->next_check = now;
     else if (age < SETTLING_NS) process->next_check = now + SETTLING_CHECK_NS;
     else process->next_check = now + RECHECK_NS + (process->pid % 64) * 16 * MS; /* spread over samples */
@@ -349,6 +368,7 @@ struct sampler *sampler_new(const struct state *state, FILE *log) {
     if (sampler == NULL) return NULL;
     sampler->log = log;
     sampler->gpu_count = state->gpu_count;
+    sampler->pid_namespace = own_pid_namespace();
     sampler->sampled_at = monotonic_ns();
     for (unsigned gpu = 0; gpu < state->gpu_count; gpu++) memcpy(sampler->uuids[gpu], state->gpus[gpu].uuid, 48);
     sampler->index_of = calloc(PID_LIMIT + 1, sizeof *sampler->index_of); /* 16 MiB, most of it never touched */

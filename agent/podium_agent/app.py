@@ -15,11 +15,13 @@ from dataclasses import dataclass
 
 from podium import __version__
 from podium_agent.deviceplugin.plugin import DevicePlugin
+from podium_agent.driver.libraries import DriverLibraries
 from podium_agent.metrics import Metrics
 from podium_agent.node_setup import NodeLock, fill_trial_folder
 from podium_agent.observe.gpu_notes import GpuNotes
-from podium_agent.observe.nvml import Driver
+from podium_agent.observe.nvml import open_driver
 from podium_agent.observe.observer import Observer
+from podium_agent.observe.other_plugins import OtherPlugins
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.sources.push import PushQueues
 from podium_agent.observe.sources.push_server import PushServer
@@ -89,11 +91,12 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    detection = MethodDetection(settings)
+    libraries = DriverLibraries(settings.driver_files)
+    detection = MethodDetection(settings, libraries)
     await detection.detect()
     methods = detection.methods
     notes = GpuNotes(settings.gpu_notes_dir, settings.proc, metrics.note_failed)
-    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: Driver(notes))
+    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: open_driver(libraries, notes))
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
         exclusive = ExclusiveAllocations(settings, watches.all_pods, failed=metrics.note_failed)
@@ -103,7 +106,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             if settings.gpu_mode == "reservations"
             else None
         )
-        users = GpuUsers(exclusive, other_pods, reservations)
+        other_plugins = _other_plugins(settings, telemetry)
+        users = GpuUsers(exclusive, other_pods, reservations, other_plugins)
         queues = PushQueues()
         writers = TrialWriters(settings, api, metrics, tasks, queues)
         node_reconciler = make_node_reconciler(settings, metrics, writers, watches, users)
@@ -114,9 +118,18 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
         hooks = ExecutorHooks(node_reconciler.trial_record_of, node_reconciler.wake)
         executor = Executor(observer, methods, start, metrics, settings.retry_seconds, hooks)
-        sources = StatusSources(telemetry, node_reconciler, methods, other_pods.all)
+        sources = StatusSources(
+            telemetry,
+            node_reconciler,
+            methods,
+            other_pods.all,
+            lambda: None if other_plugins is None else other_plugins.condition,
+            lambda: libraries.found,
+        )
         reporter = NodeReporter(settings, api, metrics, sources, __version__)
         other_pods.subscribe(reporter.wake)
+        if other_plugins is not None:
+            other_plugins.subscribe(reporter.wake)
         slots.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
         cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
         node_reconciler.subscribe(cpu_downsizer.on_view)
@@ -140,6 +153,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 watches.all_pods.run(),
                 exclusive.run(),
                 other_pods.run(),
+                *((other_plugins.run(),) if other_plugins is not None else ()),
                 *(plugin.run() for plugin in plugins),
                 conduct(),
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
@@ -157,6 +171,13 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             running = [tasks.create_task(task) for task in group]
             log.info("agent %s on node %s", __version__, settings.node_name)
             await asyncio.gather(*running)
+
+
+def _other_plugins(settings: AgentSettings, telemetry: Telemetry) -> OtherPlugins | None:
+    """Return the part that follows other device plugins; None in the mode `reservations`, which needs one."""
+    if settings.gpu_mode == "reservations":
+        return None
+    return OtherPlugins(settings.pod_resources_socket, lambda: {gpu.uuid for gpu in telemetry.reading.gpus})
 
 
 def _stuck(node_reconciler: NodeReconciler) -> str | None:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from podium_agent.driver.libraries import DriverFiles
 from podium_cluster.settings import ClusterSettings
 
 
@@ -49,6 +50,12 @@ class AgentSettings(ClusterSettings):
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     pod_logs: Path = Path("/var/log/pods")
     proc: Path = Path("/proc")
+    driver_library_path: Path | None = Field(
+        None, description="folder with the driver's libraries (agent.driver.libraryPath); without it the agent searches"
+    )
+    host_root: Path = Field(
+        Path("/proc/1/root"), description="the node's root folder, for CDI files, device nodes and the driver"
+    )
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
     registry: str = Field(
@@ -83,6 +90,10 @@ class AgentSettings(ClusterSettings):
     holder_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
     log_seconds: float = Field(0.5, gt=0, le=10, description="between two reads of the trials' logs")
     trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
+
+    @property
+    def driver_files(self) -> DriverFiles:
+        return DriverFiles(self.proc, self.host_root, self.driver_library_path)
 
     @property
     def lock_file(self) -> Path:

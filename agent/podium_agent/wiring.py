@@ -18,6 +18,7 @@ from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe import pods as trial_pods
 from podium_agent.observe.observer import Observer
+from podium_agent.observe.other_plugins import OtherPlugins
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.sources.push import PushQueues
@@ -60,12 +61,13 @@ class NodeWatches:
 class GpuUsers:
     """The parts that know other uses of GPUs.
 
-    `reservations` is None where Podium owns all GPUs.
+    `reservations` is None where Podium owns all GPUs, `other_plugins` where other device plugins may offer them.
     """
 
     exclusive: ExclusiveAllocations
     other_pods: OtherPods
     reservations: GpuReservations | None
+    other_plugins: OtherPlugins | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,9 @@ def make_plugins(
     if reservations is None:
         slots = SlotService(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.find_pod_need)
         whole = ExclusiveGpuService(settings, telemetry, node_reconciler, exclusive)
+        if users.other_plugins is not None:
+            slots.beside(users.other_plugins)
+            whole.beside(users.other_plugins)
         return slots, [
             DevicePlugin(settings, telemetry, settings.resource, slots),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),

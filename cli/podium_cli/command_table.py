@@ -50,6 +50,12 @@ COMMANDS = (
         READ,
         "Explain why a search or a trial runs or waits, or how the nodes are scored for a pod.",
     ),
+    CommandEntry(
+        "doctor",
+        "doctor",
+        READ,
+        "Check a cluster for Podium, before or after its installation, and print what is wrong with the cure.",
+    ),
     CommandEntry("logs", "logs", READ, "Print the log of a trial, and follow it across its attempts."),
     CommandEntry("export", "export", READ, "Write a search to a file for `podium simulate`, or for other tools."),
     CommandEntry(

@@ -34,7 +34,7 @@ from podium_cluster.access.connections import Connections, Pool
 from podium_cluster.access.credentials import Credentials, read_configuration
 from podium_cluster.access.kubeconfig import ClusterTarget, find_target
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
-from podium_cluster.resources import PODS, Page, Resource
+from podium_cluster.resources import NODES, PODS, Page, Resource
 from podium_cluster.settings import ClusterSettings
 
 __all__ = ["Api", "ApiError", "JsonObject", "Manifest", "connect"]
@@ -232,6 +232,16 @@ class Api:
     async def version(self) -> Manifest:
         """Return the version of the API server."""
         return await self._json("GET", "/version")
+
+    async def kubelet_config(self, node: str) -> Manifest:
+        """Return the configuration of a node's kubelet (`/configz`), through the API server."""
+        return await self._json("GET", NODES.path(None, node, "proxy/configz"))
+
+    async def kubelet_metrics(self, node: str, *, limit_bytes: int) -> str:
+        """Return the metrics of a node's kubelet, at most their first `limit_bytes`, through the API server."""
+        path = NODES.path(None, node, "proxy/metrics")
+        async with self._response("GET", path, timeout=self._timeout) as response:
+            return (await read_start(response.content.iter_any(), limit_bytes)).decode(errors="replace")
 
     async def watch(
         self,

@@ -79,7 +79,13 @@ async def serve(settings: OperatorSettings) -> None:
 
 def _wire(api: Api, settings: OperatorSettings, metrics: Metrics) -> tuple[WatchCaches, Reconciler]:
     caches = WatchCaches(api, settings)
-    rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class, settings.image)
+    rules = PodRules(
+        settings.scheduler_name,
+        settings.resource,
+        settings.trial_priority_class,
+        settings.image,
+        settings.trial_runtime_class,
+    )
     actuator = Actuator(api, caches, rules, metrics)
     cleanup = Cleanup(api, caches.cluster_state, settings.image)
     actors = Actors(actuator, cleanup, ReservationController(api, settings, metrics), Rebalancer(api, settings))

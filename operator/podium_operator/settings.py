@@ -48,6 +48,9 @@ class OperatorSettings(ClusterSettings):
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
     )
+    trial_runtime_class: str | None = Field(
+        None, min_length=1, description="RuntimeClass of the pods with GPUs, unless their template names one"
+    )
     rebalancing: bool = Field(False, description="move trials from crowded GPUs to those with fewer trials")
     rebalancing_min_stay_seconds: float = Field(
         120.0,

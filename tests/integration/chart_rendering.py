@@ -19,6 +19,7 @@ EVERYTHING = (
     "agent.extraVolumes[0].name=extra,agent.extraVolumes[0].hostPath.path=/extra,"
     "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
     "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
+    "agent.runtimeClassName=nvidia,trials.runtimeClassName=nvidia,"
     "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,agent.checkpointRegistry=registry.example:5000,"
     "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a,"
     "operator.rebalancing.enabled=true,dashboard.enabled=true,dashboard.plainHTTP=true,"

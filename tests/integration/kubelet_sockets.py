@@ -40,6 +40,10 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
     def __init__(self, devices: Callable[[], Mapping[tuple[str, str], str]]) -> None:
         self._devices = devices
 
+    def GetAllocatableResources(self, request: Any, context: Any) -> Any:
+        """Return no device: no other plugin offers GPUs."""
+        return resources.AllocatableResourcesResponse()
+
     def List(self, request: Any, context: Any) -> Any:
         """Return the devices of the pods."""
         found = []

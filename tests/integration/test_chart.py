@@ -105,6 +105,8 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
         ("logLevel=loud", "'/logLevel': value must be one of"),
         ("trialPriorityClass.value=1", "'/trialPriorityClass/value': maximum"),
+        ("trials.runtimeClassName=Own", "'/trials/runtimeClassName': 'Own' does not match pattern"),
+        ("agent.runtimeClassName=1", "'/agent/runtimeClassName': got number, want string"),
         ("gpus.mode=rented", "'/gpus/mode': value must be one of"),
         ("gpus.reservations.max=0", "'/gpus/reservations/max': minimum"),
         ("scheduler.name=default-scheduler", "'/scheduler/name'"),
@@ -292,6 +294,24 @@ def test_trials_have_a_low_priority_class_that_preempts_no_pod(tool: Tool) -> No
     classes, env = of("trialPriorityClass.name=")
     assert classes == ["podium-system"]
     assert "PODIUM_TRIAL_PRIORITY_CLASS" not in env
+
+
+def test_runtime_classes_of_agent_and_trials(tool: Tool) -> None:
+    """With a runtime class, NVIDIA's container runtime provides the driver to the agent, with all GPUs of the node."""
+    driver = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    for values, name in (("", None), ("agent.runtimeClassName=nvidia,trials.runtimeClassName=nvidia", "nvidia")):
+        objects = parse(render(tool, values))
+        specs = pod_specs(objects)
+        assert {key: spec.get("runtimeClassName") for key, spec in specs.items() if key == "podium-agent"} == {
+            "podium-agent": name
+        }
+        assert not any("runtimeClassName" in spec for key, spec in specs.items() if key != "podium-agent")
+        agent, operator = (
+            {one["name"]: one.get("value") for one in specs[key]["containers"][0]["env"]}
+            for key in ("podium-agent", "podium-operator")
+        )
+        assert {key: value for key, value in agent.items() if key.startswith("NVIDIA")} == (driver if name else {})
+        assert operator.get("PODIUM_TRIAL_RUNTIME_CLASS") == name
 
 
 @pytest.mark.parametrize(

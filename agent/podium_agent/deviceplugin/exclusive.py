@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
-from podium_agent.deviceplugin.servicer import DevicePluginService, allocation_response
+from podium_agent.deviceplugin.servicer import DevicePluginService
 from podium_agent.deviceplugin.slots import Device, uuid_of
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, GpuStillInUseError
@@ -35,8 +35,7 @@ class ExclusiveGpuService(DevicePluginService):
         node_reconciler: NodeReconciler,
         exclusive: ExclusiveAllocations,
     ) -> None:
-        super().__init__(telemetry, "whole GPUs")
-        self._settings = settings
+        super().__init__(settings, telemetry, "whole GPUs")
         self._node_reconciler = node_reconciler
         self._exclusive = exclusive
 
@@ -61,7 +60,7 @@ class ExclusiveGpuService(DevicePluginService):
     def container_response(self, uuids: tuple[str, ...]) -> Any:
         """Reserve the GPUs and return what the container gets with them."""
         self._exclusive.reserve(uuids)
-        return allocation_response(self._settings, uuids)
+        return self.allocation(uuids)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Wait until no trial runs on the container's GPUs; abort the call if that takes too long."""

@@ -1,6 +1,6 @@
 """DevicePlugin services (v1beta1) that the kubelet calls: advertise devices, prefer some, allocate them.
 
-`DevicePluginService` and `allocation_response` are shared with the service of exclusive GPUs (`exclusive`).
+`DevicePluginService` is shared with the service of exclusive GPUs (`exclusive`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from podium_agent.deviceplugin.gpu_access import Access, GpuAccess, minors_of
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.slots import (
@@ -23,6 +24,7 @@ from podium_agent.deviceplugin.slots import (
     pack,
     slot_devices,
 )
+from podium_agent.observe.other_plugins import OTHER_DEVICE_PLUGIN, OtherPlugins
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.reservations.controller import GpuReservations
 from podium_agent.reservations.reserved_gpus import advertised
@@ -39,17 +41,31 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
 
     options = pb.DevicePluginOptions(get_preferred_allocation_available=True)
 
-    def __init__(self, telemetry: Telemetry, what: str) -> None:
+    def __init__(self, settings: AgentSettings, telemetry: Telemetry, what: str) -> None:
+        self._settings = settings
         self._telemetry = telemetry
+        self._access = GpuAccess(settings.host_root)
         self._what = what
         self._changed = asyncio.Event()
+        self._other_plugins: OtherPlugins | None = None
         self.streams = 0
         telemetry.subscribe(self.wake)
+
+    def beside(self, other_plugins: OtherPlugins) -> None:
+        """Offer nothing while another plugin gives out the same GPUs, nor before that is known."""
+        self._other_plugins = other_plugins
+        other_plugins.subscribe(self.wake)
+
+    @property
+    def refusal(self) -> str:
+        """Why no device is offered, because of another plugin; empty if devices are offered."""
+        return "" if self._other_plugins is None else self._other_plugins.refusal
 
     @property
     def ready(self) -> bool:
         """Whether the devices are known; the kubelet would lose the devices that an incomplete list omits."""
-        return bool(self._telemetry.reading.gpus)
+        known = self._other_plugins is None or self._other_plugins.known.is_set()
+        return known and bool(self._telemetry.reading.gpus)
 
     def wake(self) -> None:
         """Make the streams compare the devices with what they sent."""
@@ -64,12 +80,20 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
     def container_response(self, uuids: tuple[str, ...]) -> Any:
         """Return what a container gets with these GPUs; raise AllocationRefusedError to refuse them."""
 
+    def allocation(self, uuids: tuple[str, ...], *mounts: Any) -> Any:
+        """Return what a container gets with these GPUs on this node, and `mounts`."""
+        access = self._access.of(minors_of(self._telemetry.reading.gpus, uuids))
+        return allocation_response(self._settings, uuids, access, *mounts)
+
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answer the kubelet's allocation for the containers of a pod."""
         known = {gpu.uuid for gpu in self._telemetry.reading.gpus}
+        await asyncio.to_thread(self._access.refresh)  # a new CDI specification takes a while to parse
         answers = []
         for ask in request.container_requests:
             try:
+                if self.refusal:
+                    raise AllocationRefusedError(OTHER_DEVICE_PLUGIN, self.refusal)
                 answers.append(self.container_response(check_allocation(tuple(ask.devices_ids), known)))
             except AllocationRefusedError as error:
                 log.warning("allocation refused: %s", error)
@@ -88,7 +112,7 @@ class DevicePluginService(rpc.DevicePluginServicer, ABC):
         try:
             while True:
                 changed = self._changed
-                now = self.devices()
+                now = () if self.refusal else self.devices()
                 if now != sent:
                     healthy = sum(device.healthy for device in now)
                     log.info("advertising %d %s, %d healthy", len(now), self._what, healthy)
@@ -118,8 +142,7 @@ class SlotService(DevicePluginService):
         exclusive_gpus: Callable[[], Collection[str]] = frozenset,
         find_pod_need: PodNeedLookup | None = None,
     ) -> None:
-        super().__init__(telemetry, "slots")
-        self._settings = settings
+        super().__init__(settings, telemetry, "slots")
         self._exclusive_gpus = exclusive_gpus
         self._find_pod_need = find_pod_need
         self.gpus: Callable[[], Sequence[GpuReading]] = tuple
@@ -150,7 +173,7 @@ class SlotService(DevicePluginService):
 
     def container_response(self, uuids: tuple[str, ...]) -> Any:
         """Return what a container gets with these GPUs, including the folder with Podium's helpers."""
-        return allocation_response(self._settings, uuids, _mount(self._settings))
+        return self.allocation(uuids, _mount(self._settings))
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Do nothing: the gate makes trials wait."""
@@ -194,8 +217,11 @@ def _mount(settings: AgentSettings) -> Any:
     return pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.trial_dir_for_mounts), read_only=True)
 
 
-def allocation_response(settings: AgentSettings, uuids: tuple[str, ...], *mounts: Any) -> Any:
-    """Return what a container gets with these GPUs: UUIDs, the driver's files, and `mounts`."""
+def allocation_response(settings: AgentSettings, uuids: tuple[str, ...], access: Access, *mounts: Any) -> Any:
+    """Return what a container gets with these GPUs: their devices and UUIDs, the settings, `mounts`.
+
+    A container runtime without CDI ignores the CDI devices. NVIDIA's runtime then follows the UUIDs.
+    """
     extra = [
         pb.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
         for mount in settings.extra_mounts
@@ -204,8 +230,15 @@ def allocation_response(settings: AgentSettings, uuids: tuple[str, ...], *mounts
         pb.DeviceSpec(container_path=device.container_path, host_path=device.host_path, permissions=device.permissions)
         for device in settings.extra_devices
     ]
+    given = {device.container_path for device in settings.extra_devices}
+    nodes += [
+        pb.DeviceSpec(container_path=node, host_path=node, permissions="rw")
+        for node in access.nodes
+        if node not in given
+    ]
     return pb.ContainerAllocateResponse(
         envs={**settings.trial_env, "NVIDIA_VISIBLE_DEVICES": ",".join(uuids)},
         mounts=[*mounts, *extra],
         devices=nodes,
+        cdi_devices=[pb.CDIDevice(name=name) for name in access.cdi],
     )

@@ -18,16 +18,18 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 from pydantic import ValidationError
 
+from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
 from podium_agent.migration.container_checkpoint import MigrationSource, MigrationTools, checkpoint_container, get_pod
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.kubelet import ContainerRef
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Freezer, find_containers
-from podium_agent.suspension.capability import gpu_map_unsupported, read_facts
+from podium_agent.suspension.capability import DriverFacts, gpu_map_unsupported, read_facts
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
@@ -103,7 +105,7 @@ async def _restore(
             "GPUCountMismatch",
             f"--onto names {len(gpus)} GPUs, but the container used {len(gpu_state.gpus)}; name as many",
         )
-    facts = await asyncio.to_thread(read_facts, settings.proc)
+    facts = await asyncio.to_thread(_facts, settings)
     too_old = None if set(gpus) == set(gpu_state.gpus) else gpu_map_unsupported(facts.driver)
     if too_old is not None:
         code, _, message = too_old.partition(": ")
@@ -118,11 +120,19 @@ async def _restore(
     return {"back": True, "seconds": outcome.seconds}
 
 
+def _facts(settings: MigrationSettings) -> DriverFacts:
+    """Read the driver and machine of this node; blocking. Without libraries, the facts say so."""
+    with suppress(LibrariesMissingError):
+        DriverLibraries(settings.driver_files).prepare()
+    return read_facts(settings.proc)
+
+
 def _cuda(settings: MigrationSettings) -> CudaProcesses:
     """Open the driver; blocking."""
     try:
+        DriverLibraries(settings.driver_files).prepare()
         return CudaProcesses(CudaDriver(), settings.cuda_lock_seconds, settings.cuda_copy_seconds)
-    except CudaMissingError as error:
+    except (CudaMissingError, LibrariesMissingError) as error:
         raise MigrationError(
             "DriverMissing", f"{error}; run this command in an agent that has access to the driver"
         ) from error

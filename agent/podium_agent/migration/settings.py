@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from podium_agent.driver.libraries import DriverFiles
 from podium_agent.migration.kubelet import ACCOUNT
 from podium_cluster.settings import ClusterSettings
 
@@ -37,4 +38,10 @@ class MigrationSettings(ClusterSettings):
     cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="as in the agent's settings")
     cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="as in the agent's settings")
     proc: Path = Path("/proc")
+    host_root: Path = Path("/proc/1/root")
+    driver_library_path: Path | None = Field(None, description="as in the agent's settings")
     cgroup_root: Path = Path("/sys/fs/cgroup")
+
+    @property
+    def driver_files(self) -> DriverFiles:
+        return DriverFiles(self.proc, self.host_root, self.driver_library_path)

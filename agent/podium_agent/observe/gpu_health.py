@@ -52,6 +52,7 @@ class Sample:
     error: str = ""  # a call failed for another reason than that this GPU does not report the value
     load: GpuLoad = GpuLoad()
     faults: GpuFaults = GpuFaults()
+    minor: int | None = None  # of the device node /dev/nvidiaN
 
 
 @dataclass(frozen=True, slots=True)

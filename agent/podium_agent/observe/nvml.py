@@ -12,6 +12,7 @@ from typing import Any
 
 import pynvml
 
+from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
 from podium_agent.observe.gpu_health import PROGRAM_XIDS, GpuFaults, GpuLoad, Sample
 from podium_agent.observe.gpu_notes import GpuNotes
 from podium_agent.observe.nvml_answers import (
@@ -133,6 +134,7 @@ class Driver:
         ecc_uncorrected = ask(lambda: uncorrected_errors(handle)) or 0
         remap_failed = bool(ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0)
         mig = bool(ask(lambda: int(pynvml.nvmlDeviceGetMigMode(handle)[0])) or 0)
+        minor = ask(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)))
         faults = GpuFaults(
             lost=answers.lost,  # known only after the last question
             reset_required=answers.reset_required,
@@ -141,7 +143,9 @@ class Driver:
             recovery=_RECOVERY_ACTIONS.get(recovery, f"recovery action {recovery}") if recovery else "",
             **self._xid(uuid, recovery),
         )
-        sample = Sample(uuid, index, product, total, mig=mig, error=answers.error, load=load, faults=faults)
+        sample = Sample(
+            uuid, index, product, total, mig=mig, error=answers.error, load=load, faults=faults, minor=minor
+        )
         update = {"index": index, "product": product, "memory_total": total}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
         return sample
@@ -194,6 +198,19 @@ class Driver:
             log.error("GPU %s is unhealthy: the driver reported Xid %d", uuid, xid)
         update = {"xid": xid, "xid_cleared": False, "recovery_requested": False}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
+
+
+def open_driver(libraries: DriverLibraries, notes: GpuNotes | None = None) -> Driver:
+    """Open the driver with the libraries that the agent finds; raise DriverTroubleError with the cure."""
+    try:
+        libraries.prepare()
+    except LibrariesMissingError as error:
+        raise DriverTroubleError(str(error)) from error
+    try:
+        return Driver(notes)
+    except DriverTroubleError as error:
+        mismatch = libraries.mismatch()
+        raise DriverTroubleError(f"{error}; {mismatch}") if mismatch else error from error
 
 
 def _identify(index: int, answers: Answers) -> tuple[Any, str | None]:

@@ -7,6 +7,7 @@ keeps what it knew.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -26,6 +27,14 @@ class KubeletAwayError(Exception):
     """The kubelet did not answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class KubeletDevices:
+    """Ids of the devices that the kubelet knows, by resource: those on offer, and those of each pod."""
+
+    offered: Mapping[str, frozenset[str]]
+    held: Mapping[PodName, Mapping[str, frozenset[str]]]
+
+
 async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[str, ...]]:
     """Return the sorted UUIDs of each pod's GPUs.
 
@@ -37,14 +46,43 @@ async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[st
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
     """Return for each resource the device ids of the pods that have any; the keys are (namespace, name)."""
-    options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
     try:
-        async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:
+        async with _channel(socket) as channel:
             stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
             answer = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
     except grpc.aio.AioRpcError as error:
         raise KubeletAwayError(f"{socket}: {error.code().name}") from error
     return tuple(_devices(answer, resource) for resource in resources)
+
+
+async def all_devices(socket: Path) -> KubeletDevices:
+    """Return all devices: those that plugins offer and report as healthy, and those that pods have."""
+    try:
+        async with _channel(socket) as channel:
+            stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+            offered = await stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=CALL_SECONDS)
+            listed = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletAwayError(f"{socket}: {error.code().name}") from error
+    resources = {
+        entry.resource_name
+        for pod in listed.pod_resources
+        for container in pod.containers
+        for entry in container.devices
+    }
+    held: dict[PodName, dict[str, frozenset[str]]] = {}
+    for resource in sorted(resources):
+        for pod, devices in _devices(listed, resource).items():
+            held.setdefault(pod, {})[resource] = devices
+    by_resource: dict[str, frozenset[str]] = {}
+    for entry in offered.devices:
+        by_resource[entry.resource_name] = by_resource.get(entry.resource_name, frozenset()) | set(entry.device_ids)
+    return KubeletDevices(by_resource, held)
+
+
+def _channel(socket: Path) -> grpc.aio.Channel:
+    options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
+    return grpc.aio.insecure_channel(f"unix://{socket}", options=options)
 
 
 def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodName, frozenset[str]]:

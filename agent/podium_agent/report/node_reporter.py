@@ -23,9 +23,11 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
+from podium_cluster.events import EventText, emit
 from podium_cluster.resources import GPUNODES, LEASES, NODES
 from podium_core.attempts.local_trial import LocalTrial
 from podium_core.placement.node_parser import LEASE_PREFIX
+from podium_core.schema.base import Condition
 from podium_core.schema.gpunode import GpuNodeStatus
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ class StatusSources:
     node_reconciler: NodeReconciler
     methods: SuspensionMethods
     other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple
+    usable: Callable[[], Condition | None] = lambda: None
+    driver_library: Callable[[], str] = str
 
 
 class NodeReporter:
@@ -92,7 +96,9 @@ class NodeReporter:
             self._settings.slots_per_gpu,
             sources.methods.names,
             self._version,
+            sources.driver_library(),
             sources.other_pods(),
+            sources.usable(),
         )
         return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, clock.now())
 
@@ -137,13 +143,22 @@ class NodeReporter:
     async def _write(self, status: GpuNodeStatus) -> None:
         manifest: Manifest = {"metadata": {"name": self._settings.node_name}, "status": to_json(status)}
         try:
-            await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
+            stored = await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
         except ApiError as error:
             if not error.not_found:
                 raise
             await self._create()
-            await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
-        self._written, self._last = status, time.monotonic()
+            stored = await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
+        before, self._written, self._last = self._written, status, time.monotonic()
+        await self._warn(before, status, stored)
+
+    async def _warn(self, before: GpuNodeStatus | None, after: GpuNodeStatus, stored: Manifest) -> None:
+        """Record an Event when a condition has become false, once."""
+        known = {} if before is None else {one.type: one.status for one in before.conditions}
+        for one in after.conditions:
+            if one.status == "False" and known.get(one.type) != "False":
+                text = EventText(one.reason, one.message, "Warning")
+                await emit(self._api, GPUNODES, stored["metadata"], text, component=MANAGER)
 
     async def _create(self) -> None:
         """Create this node's GPUNode, owned by the Node so that it is deleted with it."""

@@ -11,6 +11,7 @@ from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.schedule.node_reconciler import View
 from podium_core.attempts.local_trial import OCCUPYING, LocalTrial
+from podium_core.schema.base import Condition
 from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, SlotState, TrialOnGpu
 
 USE_STEP = 5.0  # percentage points
@@ -28,7 +29,9 @@ class NodeFacts:
     slots: int
     methods: tuple[str, ...]
     agent: str
+    driver_library: str = ""
     other_pods: Sequence[LocalOtherPod] = ()
+    usable: Condition | None = None  # whether another device plugin gives out the GPUs; None: that is allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def build(
     for gpu in reading.gpus:
         reservation = None if reserved is None else reserved.get(gpu.uuid)
         slots = _GpuSlots(
-            count=node.slots if gpu.shareable and (reserved is None or reservation is not None) else 0,
+            count=node.slots if _usable(node, gpu, reserved is None or reservation is not None) else 0,
             epoch=settled(gpu.uuid),
             exclusive_pod=view.exclusive_pods.get(gpu.uuid),
             reservation=reservation,
@@ -65,12 +68,19 @@ def build(
     return GpuNodeStatus(
         observed_epoch=view.run_queues.epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
+        driver_library=node.driver_library,
         agent=node.agent,
         methods=list(node.methods),
         mode="dedicated" if reserved is None else "reservations",
         updated_at=_moment(now),
         gpus=gpus,
+        conditions=[] if node.usable is None else [node.usable],
     )
+
+
+def _usable(node: NodeFacts, gpu: Gpu, owned: bool) -> bool:
+    """Return whether trials may have slots on a GPU; `owned`: it is Podium's, or reserved."""
+    return gpu.shareable and owned and (node.usable is None or node.usable.status == "True")
 
 
 def _gpu(
@@ -133,7 +143,8 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
     """Return the part of the status that others act on: any change of it is written without delay."""
     return (
         status.observed_epoch,
-        (status.driver, status.mode),
+        (status.driver, status.driver_library, status.mode),
+        tuple((one.type, one.status, one.message) for one in status.conditions),
         tuple(
             (
                 *(

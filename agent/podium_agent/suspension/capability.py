@@ -39,7 +39,7 @@ class DriverFacts:
 def cuda_checkpoint_unsupported(facts: DriverFacts) -> str | None:
     """Return why the node cannot use `cuda-checkpoint`, as "Code: message with the cure"; None if it can."""
     if facts.error:
-        return f"DriverMissing: {facts.error}; give the agent the driver's libraries (agent.driver.libraryPath)"
+        return f"DriverMissing: {facts.error}; see driverLibrary in the status of the GPUNode"
     number = _branch(facts.driver)
     if number < OLDEST_DRIVER:
         return f"DriverTooOld: driver {facts.driver} cannot checkpoint processes; install {OLDEST_DRIVER} or newer"

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
 from podium_agent.observe.cgroups import cgroup_names
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import outcome_of
@@ -46,8 +47,12 @@ class Detection:
     gpu_map_refusal: str | None = None
 
 
-def probe(settings: AgentSettings) -> Detection:
+def probe(settings: AgentSettings, libraries: DriverLibraries) -> Detection:
     """Query the driver once; blocking."""
+    try:
+        libraries.prepare()
+    except LibrariesMissingError as error:
+        return Detection(reason=f"{MISSING}: {error}")
     facts = read_facts(settings.proc)
     reason = cuda_checkpoint_unsupported(facts)
     if reason is not None:
@@ -65,8 +70,9 @@ def probe(settings: AgentSettings) -> Detection:
 class MethodDetection:
     """Detector that keeps `methods` up to date; its task `run` ends as soon as the driver is available."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, libraries: DriverLibraries | None = None) -> None:
         self._settings = settings
+        self._libraries = libraries or DriverLibraries(settings.driver_files)
         self.freeze = Freeze(settings.freeze_timeout)
         self.notes = GpuStateNotes(settings.trial_dir.parent / "gpu-state")
         self.notes.remove_stale(cgroup_names(settings.proc))
@@ -116,7 +122,7 @@ class MethodDetection:
 
     def _probe_in_thread(self) -> Detection:
         try:
-            return probe(self._settings)
+            return probe(self._settings, self._libraries)
         finally:
             self._hangs = False
 

@@ -29,11 +29,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.scheduler.image }}{{ .Values.scheduler.image }}{{ else }}registry.k8s.io/kube-scheduler:{{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}{{ end }}
 {{- end }}
 
-{{/* Pod Security "restricted", for all components except the agent. */}}
+{{/* Pod Security "restricted", for all components except the agent. OpenShift assigns the user from the namespace's range
+and refuses any other. */}}
 {{- define "podium.podSecurity" -}}
 runAsNonRoot: true
+{{- if not .Values.openshift.enabled }}
 runAsUser: 65532
 runAsGroup: 65532
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 

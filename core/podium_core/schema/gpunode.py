@@ -11,8 +11,9 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from podium_core.schema.base import ObjectMeta, StatusModel, TrialRef
+from podium_core.schema.base import Condition, ObjectMeta, StatusModel, TrialRef
 
+USABLE = "Usable"  # condition: whether Podium uses the GPUs of the node
 INSUFFICIENT_GPU_MEMORY = "InsufficientGPUMemory"  # reason of a pod's conditions
 # Code: the node, or the agent's container, had no free thread, file descriptor or memory.
 INSUFFICIENT_NODE_RESOURCES = "InsufficientNodeResources"
@@ -192,6 +193,11 @@ class GpuNodeStatus(StatusModel):
 
     observed_epoch: int = Field(0, description="Newest epoch that the agent has observed.")
     driver: str = Field("", description="Version of the NVIDIA driver.")
+    driver_library: str = Field(
+        "",
+        description="Folder of the driver's libraries and what put them there, or the folders that the agent searched "
+        "without finding them.",
+    )
     agent: str = Field("", description="Version of the agent.")
     methods: list[str] = Field(default_factory=list, description="Suspension methods that work on this node.")
     mode: Literal["dedicated", "reservations"] = Field(
@@ -203,6 +209,13 @@ class GpuNodeStatus(StatusModel):
     updated_at: datetime | None = Field(None, description="Time at which the agent wrote this status.")
     gpus: list[GpuStatus] = Field(
         default_factory=list, description="GPUs of the node, ordered by the index in the driver."
+    )
+
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Usable: whether Podium uses the GPUs of the node. False if another device plugin gives them out.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
     @computed_field(description="Summary of the GPUs for `kubectl get gpunodes`.")  # type: ignore[prop-decorator]

@@ -61,6 +61,7 @@ class PodRules:
     resource: str
     priority_class: str | None = None
     image: str | None = None  # Podium's own, which copies the checkpoints of parents
+    runtime_class: str | None = None  # of pods with GPUs: nodes without GPUs may not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ def make_pod(
         pod["initContainers"] = [*pod.get("initContainers", []), copies]
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
+        if rules.runtime_class is not None:
+            pod.setdefault("runtimeClassName", rules.runtime_class)
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         add_slots(main, rules.resource, spec.gpus.per_trial)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out

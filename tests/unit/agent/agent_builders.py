@@ -124,6 +124,7 @@ class Machine:
             "node_name": "n",
             "trial_dir": self.folder / "trial",
             "proc": self.folder / "proc",
+            "host_root": self.folder / "host",
             "cgroup_root": self.folder / "cgroup",
             "pod_logs": self.folder / "logs",
             "pod_resources_socket": self.folder / "none.sock",

@@ -29,6 +29,8 @@ class ApiServer:
         self.log: LogHandler | None = None
         self.before: Callable[[str], None] = lambda path: None  # called with the path of each request
         self.requests: list[str] = []
+        self.kinds: tuple[Resource, ...] = ()  # besides KINDS
+        self.answers: dict[str, Callable[[], web.Response]] = {}  # to paths that name no object
         self.token = ""  # if given, requests with another one are refused
         self.url = ""
 
@@ -47,7 +49,9 @@ class ApiServer:
         self.before(request.path)
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return status(401, "Unauthorized", "Unauthorized")
-        for resource in KINDS:
+        if request.path in self.answers:
+            return self.answers[request.path]()
+        for resource in (*KINDS, *self.kinds):
             parts = self._below(resource, request.path)
             if parts is None:
                 continue

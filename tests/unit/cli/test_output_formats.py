@@ -31,6 +31,7 @@ CLUSTER_CASES = {
     "explain job": (["digits", "--samples", "0"], "job  "),
     "explain trial": (["digits-9"], "trial  "),
     "explain pod": (["digits-9-0"], "pod  "),
+    "doctor": (["node-a"], "RESULT"),
 }
 OFFLINE_CASES = {
     "plan": ([str(ROOT / "examples/digits/job.yaml"), "--seeds", "1"], "digits: "),
@@ -60,12 +61,17 @@ POD = {
         "containers": [{"name": "train", "resources": {"requests": {"podium.dev/gpu": "1"}}}],
     },
 }
+NODE = {
+    "kind": "Node",
+    "metadata": {"name": "node-a"},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"podium.dev/gpu": "4"}},
+}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ApiServer]:
     with serving() as started:
-        started.put(*map(with_version, [*search_at(150), POD]))
+        started.put(*map(with_version, [*search_at(150), POD, NODE]))
         yield started
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 GI = 1 << 30
@@ -41,6 +43,12 @@ GI = 1 << 30
         ("n.nvmlDeviceGetPciInfo(h[1]).busId", "00000000:0B:00.0"),
         ("n.nvmlDeviceGetPersistenceMode(h[0])", 1),
         ("n.nvmlDeviceGetCudaComputeCapability(h[0])", [9, 0]),
+        ("[n.nvmlDeviceGetTopologyCommonAncestor(h[0], x) for x in h]", [0, 40]),
+        ("[n.nvmlDeviceGetArchitecture(h[0]), n.nvmlDeviceGetBrand(h[0])]", [9, 14]),
+        ("n.nvmlDeviceGetMaxMigDeviceCount(h[0])", 0),
+        ("n.nvmlDeviceIsMigDeviceHandle(h[0]).value", 0),
+        ("[n.nvmlDeviceGetModuleId(x) for x in h]", [1, 2]),
+        ("n.nvmlDeviceSetPersistenceMode(h[0], 1)", None),
     ],
 )
 def test_an_idle_gpu(idle_gpud: Any, body: str, answer: object) -> None:
@@ -61,7 +69,9 @@ def failing(call: str) -> str:
     ("call", "error"),
     [
         ("n.nvmlDeviceGetMigMode(h[0])", "NVMLError_NotSupported"),
-        ("n.nvmlDeviceGetFanSpeed(h[0])", "NVMLError_FunctionNotFound"),
+        ("n.nvmlDeviceGetFanSpeed(h[0])", "NVMLError_NotSupported"),
+        ("n.nvmlDeviceGetNvLinkState(h[0], 0)", "NVMLError_NotSupported"),
+        ("n.nvmlDeviceSetPersistenceMode(h[0], 0)", "NVMLError_NotSupported"),
         ("n.nvmlDeviceGetHandleByIndex(2)", "NVMLError_InvalidArgument"),
         ("n.nvmlDeviceGetHandleByUUID('GPU-none')", "NVMLError_NotFound"),
         ("n.nvmlDeviceGetTemperature(h[0], 7)", "NVMLError_InvalidArgument"),
@@ -122,6 +132,18 @@ def test_invalid_faults_change_nothing(idle_gpud: Any, gpu: str, assignments: li
     done = idle_gpud.set(gpu, *assignments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_every_function_of_nvml_is_there(driver: Path) -> None:
+    """go-nvml ends the process at the call of a missing function. pynvml lists the functions that callers may know."""
+    symbols = subprocess.run(
+        ["nm", "-D", str(driver / "libnvidia-ml.so.1")], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    exported = set(re.findall(r" T (nvml\w+)$", symbols, re.MULTILINE))
+    assert pynvml.__file__ is not None
+    known = set(re.findall(r'_nvmlGetFunctionPointer\(\s*"(nvml\w+)"', Path(pynvml.__file__).read_text()))
+    assert len(known) > 300
+    assert known - exported == set()
 
 
 def test_each_xid_is_one_event(idle_gpud: Any) -> None:

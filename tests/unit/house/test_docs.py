@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
+from podium_cli.doctor.check_table import NEWEST, OLDEST
 from podium_cli.exit_codes import Exit
 from podium_core.policies.registry import _TABLE, NAMES
 from podium_core.schema.manifests import parse_manifests
@@ -25,7 +26,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examp
 PROJECT = [ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT")]
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 RUNNABLE = [page for page in PAGES if re.search("^<!-- runnable -->$", page.read_text(), re.MULTILINE)]
-GENERATED = {"hyperparamjob.md", "hyperparamtrial.md", "gpunode.md", "reasons.md"}
+GENERATED = {"hyperparamjob.md", "hyperparamtrial.md", "gpunode.md", "reasons.md", "doctor.md"}
 # written as lists of pages, not as prose
 CONCEPTS = sorted(path for path in (DOCS / "explanation").glob("*.md") if path.name != "index.md")
 SIMULATION = [DOCS / "how-to" / "simulate-a-cluster.md", DOCS / "how-to" / "forecast-a-search.md"]
@@ -192,6 +193,15 @@ def test_the_changelog_has_no_duplicates() -> None:
         lines = [line[:100] for line in re.findall(r"^- .*", version, re.MULTILINE)]
         assert sorted(headings) == sorted(set(headings))
         assert sorted(lines) == sorted(set(lines))
+
+
+def test_the_reference_of_the_checks_is_up_to_date() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "doctor_checks.py"), "--check"], timeout=60, check=True)
+
+
+def test_the_page_of_versions_names_those_that_the_doctor_accepts() -> None:
+    text = (DOCS / "reference" / "kubernetes-versions.md").read_text()
+    assert f"Podium supports Kubernetes {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}." in text
 
 
 def test_the_reference_of_reasons_is_up_to_date() -> None:

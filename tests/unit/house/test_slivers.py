@@ -30,6 +30,7 @@ REGISTRIES = frozenset(
 )
 EXCEPTIONS = {
     "podium_agent.observe.sources.stdout": "a source of metrics, beside file, push, prometheus and tensorboard",
+    "podium_cli.doctor.diagnosis": "the pure end of the checks, apart from the command, which reads and prints",
     "podium_cli.sample_watch": "needs no cluster; commands/watch.py would have 280 lines with it",
     "podium_core.policies.envelope_texts": "texts, apart from the formulas; envelope.py would have 280 lines with them",
     "podium_dashboard.background.waiting": "what a task computes, beside importance and replay; the child imports one",

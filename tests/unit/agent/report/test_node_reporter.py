@@ -19,6 +19,7 @@ from podium_agent.report.node_reporter import (
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
+from podium_core.schema.base import Condition
 
 
 def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> None:
@@ -63,3 +64,38 @@ def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> No
 
     asyncio.run(asyncio.wait_for(main(), 300))
     assert len(written) == 1
+
+
+def test_a_condition_that_becomes_false_is_recorded_as_one_event(tmp_path: Path) -> None:
+    events: list[tuple[str, str]] = []
+    status = ["True"]
+
+    async def main() -> None:
+        async def apply_status(_: object, manifest: dict[str, Any], *, manager: str) -> dict[str, Any]:
+            return {"metadata": {"name": "node-1", "uid": "u"}, "status": manifest["status"]}
+
+        async def create(_: object, manifest: dict[str, Any], *, manager: str) -> None:
+            assert manifest["involvedObject"]["uid"] == "u"
+            events.append((manifest["type"], manifest["reason"]))
+
+        def usable() -> Condition:
+            return Condition(type="Usable", status=status[0], reason="OtherDevicePlugin", message="another plugin")
+
+        node_reconciler = SimpleNamespace(view=View(), subscribe=lambda _: None)
+        reporter = NodeReporter(
+            Machine(tmp_path).settings(),
+            cast(Api, SimpleNamespace(apply_status=apply_status, create=create)),
+            Metrics(),
+            StatusSources(
+                cast(Telemetry, SimpleNamespace(subscribe=lambda _: None, reading=Reading())),
+                cast(NodeReconciler, node_reconciler),
+                cast(SuspensionMethods, SimpleNamespace(names=("freeze",))),
+                usable=usable,
+            ),
+            "0",
+        )
+        for status[0] in ("True", "False", "False", "True", "False"):
+            await reporter._write(reporter.now())
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert events == [("Warning", "OtherDevicePlugin")] * 2

@@ -127,7 +127,7 @@ def test_the_memory_of_the_gpus_is_read_once_there_are_threads() -> None:
 def test_the_driver_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_of: str) -> None:
     asked = []
 
-    def probe(_: object) -> Detection:
+    def probe(*_: object) -> Detection:
         asked.append(1)
         if short_of == "descriptors" and len(asked) == 1:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/proc")
@@ -157,7 +157,7 @@ def test_a_driver_that_answers_too_late_is_queried_again_by_one_thread(
     """A node that starts can need longer than the limit for its first `cuInit`."""
     answer, asked = threading.Event(), []
 
-    def probe(_: object) -> Detection:
+    def probe(*_: object) -> Detection:
         asked.append(1)
         assert answer.wait(300)
         return Detection(reason="DriverTooOld: it is")

@@ -265,6 +265,23 @@ def test_priority_class(given: dict[str, Any], rules: str | None, name: str | No
     assert made["spec"].get("priorityClassName") == name
 
 
+@pytest.mark.parametrize(
+    ("given", "gpus", "name"),
+    [
+        ({}, 1, "nvidia"),
+        ({"runtimeClassName": "own"}, 1, "own"),
+        ({}, 0, None),
+        ({"runtimeClassName": "own"}, 0, "own"),
+    ],
+)
+def test_runtime_class(given: dict[str, Any], gpus: int, name: str | None) -> None:
+    """A node without GPUs may not have the runtime class."""
+    job = make_job(template=template(spec=given), gpus={"perTrial": gpus})
+    rules = PodRules("podium", "podium.dev/gpu", runtime_class="nvidia")
+    assert make_pod(job, trial_of(), 0, rules)["spec"].get("runtimeClassName") == name
+    assert "runtimeClassName" not in make_pod(make_job(), trial_of(), 0, PodRules("podium", "podium.dev/gpu"))["spec"]
+
+
 def test_parameters_keep_the_types_of_their_axes() -> None:
     axes = [{"name": "lr", "min": 0.5, "max": 2}, {"name": "n", "type": "int", "min": 1, "max": 4}]
     axes += [{"name": "act", "values": ["relu", "1"]}, {"name": "deep", "type": "boolean"}]

@@ -1,0 +1,8 @@
+"""Put this folder on the path, for `doctor_facts`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
