@@ -68,7 +68,7 @@ async def by_agent(method: CudaCheckpoint, notes: GpuStateNotes, freezer: Freeze
     out = await method.suspend((freezer,))
     middle = time.perf_counter()
     memory = await call_with_timeout(5.0, read_memory)
-    moved = notes.held_bytes(freezer.path.name)
+    moved = notes.held_bytes(freezer.name)
     claim = Footprint("trial", tuple(moved), SIZE, off_gpu=moved)
     assert shortfall(claim, (), memory.free) is None
     back = await method.resume((freezer,))

@@ -122,7 +122,7 @@ class Bench:
     async def resume(self, trial: Trial) -> float:
         """Resume the trial by the agent's method, with the memory ledger's check before; return the seconds."""
         begin = time.perf_counter()
-        moved = self.notes.held_bytes(trial.freezer.path.name)
+        moved = self.notes.held_bytes(trial.freezer.name)
         memory = await asyncio.to_thread(read_memory)
         assert shortfall(Footprint("trial", tuple(moved), off_gpu=moved), (), memory.free) is None
         outcome = await self.method.resume((trial.freezer,))

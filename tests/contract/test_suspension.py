@@ -21,13 +21,13 @@ from pathlib import Path
 import pytest
 from cuda_node import PROGRAM
 
+from podium_agent.observe.cgroup_paths import peer_of
 from podium_agent.observe.cgroups import (
     Freezer,
     FreezerState,
     find_containers,
     find_remaining_containers,
     handles_sigterm,
-    peer_of,
     sigterm_pending,
 )
 from podium_agent.observe.prestop_hooks import prestop_hook_pending

@@ -110,8 +110,8 @@ async def _restore(
     if too_old is not None:
         code, _, message = too_old.partition(": ")
         raise MigrationError(code, message)
-    notes.add_migrated(freezer.path.name, gpu_state, gpus)
-    earlier = notes.read(freezer.path.name).gpu_map  # of an earlier attempt that may have restored some processes
+    notes.add_migrated(freezer.name, gpu_state, gpus)
+    earlier = notes.read(freezer.name).gpu_map  # of an earlier attempt that may have restored some processes
     gpu_map = {earlier[old]: gpu for old, gpu in zip(sorted(gpu_state.gpus), gpus, strict=True) if old in earlier}
     cuda = await asyncio.to_thread(_cuda, settings)
     outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), notes).resume((freezer,), gpu_map)

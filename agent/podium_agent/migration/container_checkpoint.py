@@ -89,7 +89,7 @@ async def checkpoint_container(
         processes = await asyncio.to_thread(tools.processes)
         # the agent takes the container over at this time, even if this process was killed
         takeover_seconds = 2 * settings.migration_step_seconds + 60.0
-        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, takeover_seconds)
+        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.name, takeover_seconds)
     checkpointer = Checkpointer(
         Kubelet(here.address, here.port, settings.kubelet_authority, settings.kubelet_token),
         registry_from(settings),
@@ -109,7 +109,7 @@ async def checkpoint_container(
 def _held_bytes(tools: MigrationTools, freezer: Freezer) -> dict[str, int]:
     """Return the bytes by GPU of a suspended container with a note; empty if its memory is on its GPUs."""
     is_suspended = tools.freeze.suspension_state((freezer,)) is SuspensionState.SUSPENDED
-    return dict(tools.notes.read(freezer.path.name).bytes_by_driver_gpu) if is_suspended else {}
+    return dict(tools.notes.read(freezer.name).bytes_by_driver_gpu) if is_suspended else {}
 
 
 async def _node(api: Api, name: str) -> NodeAddress:

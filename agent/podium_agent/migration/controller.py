@@ -169,7 +169,7 @@ class MigrationController:
 
     async def _freeze_again(self, freezer: Freezer) -> None:
         """Freeze a container that an earlier agent thawed for a checkpoint; it blocks at its next CUDA call."""
-        name = freezer.path.name
+        name = freezer.name
         if self._tools.notes.read(name).migrating_until:
             done = await self._tools.freeze.suspend((freezer,))
             if not done.ok:

@@ -1,20 +1,19 @@
 """Processes and freezers of containers in the cgroup file systems, versions 1 and 2.
 
-The observer uses it to find containers, the gate server to identify its peers, and the suspension methods to freeze.
+The observer uses it to find containers, and the suspension methods to freeze them. `cgroup_paths` names containers.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-_POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-_CONTAINER_ID = re.compile(r"([0-9a-f]{64})(?:\.scope)?$")
+from podium_agent.observe.cgroup_paths import CRUN_SUBGROUP, container_id, memberships_of, parse_path, peer_of
+
 _SIGTERM_BIT = 1 << 14
 # processes of the sandbox and the gate: they do not show that the trial itself still runs
 _NOT_THE_TRIALS = ("pause", "podium-gate")
@@ -35,6 +34,12 @@ class Freezer:
 
     path: Path
     unified: bool
+
+    @property
+    def name(self) -> str:
+        """The part of the path that carries the container's id; notes about the container have this name."""
+        parent = self.path.parent.name
+        return parent if self.path.name == CRUN_SUBGROUP and container_id(parent) else self.path.name
 
     def ask(self, frozen: bool) -> None:
         """Request the state; a cgroup that is gone is not an error."""
@@ -84,29 +89,12 @@ class Freezer:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """Pod and container of a process, as its cgroup names them."""
-
-    pod_uid: str
-    container: str
-
-
-@dataclass(frozen=True, slots=True)
 class Container:
     """A container on this node: its freezer and its first process."""
 
     id: str
     pid: int
     freezer: Freezer
-
-
-def peer_of(proc: Path, pid: int) -> Peer | None:
-    """Return the pod and container of a process, or None if it is in no pod or has ended. Raises OSError."""
-    for _, _, path in _memberships(proc, pid):
-        pod, container = _POD_UID.search(path), _CONTAINER_ID.search(path)
-        if pod and container:
-            return Peer(pod.group(1).replace("_", "-"), container.group(1))
-    return None
 
 
 def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[str, Container]:
@@ -118,13 +106,13 @@ def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[
     if not ids:
         return containers
     for name in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
-        memberships = _memberships(proc, int(name))
+        memberships = memberships_of(proc, int(name))
         for _, _, path in memberships:
-            match = _CONTAINER_ID.search(path)
-            if match and match.group(1) in ids and match.group(1) not in containers:
-                freezer = _freezer(cgroup_root, memberships)
-                if freezer is not None and match.group(1) in freezer.path.name:
-                    containers[match.group(1)] = Container(match.group(1), int(name), freezer)
+            found = parse_path(path)
+            if found is not None and found.id in ids and found.id not in containers:
+                freezer = _freezer(cgroup_root, memberships, found.id)
+                if freezer is not None:
+                    containers[found.id] = Container(found.id, int(name), freezer)
                 break
     return containers
 
@@ -146,12 +134,6 @@ def find_remaining_containers(
         pod_uid = ids[container.id]
         left[pod_uid] = (*left.get(pod_uid, ()), container)
     return left
-
-
-def cgroup_names(proc: Path) -> frozenset[str]:
-    """Return the last path part of every cgroup with a process, and of the cgroups above it."""
-    pids = (int(name) for name in os.listdir(proc) if name.isdigit())
-    return frozenset(part for pid in pids for _, _, path in _memberships(proc, pid) for part in path.split("/"))
 
 
 def _command(proc: Path, pid: str) -> str:
@@ -193,16 +175,19 @@ def _populated(path: Path) -> bool:
     return next(_processes(path), None) is not None
 
 
-def _processes(path: Path) -> Iterator[int]:
-    """Yield the processes of the cgroup, then of each cgroup below it."""
+def _processes(path: Path, without: str = "") -> Iterator[int]:
+    """Yield the processes of the cgroup, then of each cgroup below it, except the one named `without`.
+
+    A cgroup of threads answers EOPNOTSUPP; the cgroup above it lists its processes.
+    """
     yield from map(int, (path / "cgroup.procs").read_text(errors="replace").split())
     with os.scandir(path) as children:
-        below = [Path(child.path) for child in children if child.is_dir(follow_symlinks=False)]
+        below = [Path(one.path) for one in children if one.is_dir(follow_symlinks=False) and one.name != without]
     for child in below:
         try:
             yield from _processes(child)
         except OSError as error:
-            if not _removed(error):
+            if not _removed(error) and error.errno != errno.EOPNOTSUPP:
                 raise  # a removed child does not affect its siblings
 
 
@@ -214,32 +199,41 @@ def _removed(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENODEV)
 
 
-def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:
-    """Return (controllers, hierarchy, path) of each line of /proc/PID/cgroup.
+def _freezer(root: Path, memberships: list[tuple[str, str, str]], container: str) -> Freezer | None:
+    """Return the container's v1 freezer if that hierarchy is mounted, else the unified one.
 
-    Empty if the process is gone. Raises OSError if the kernel does not answer: that proves no end.
+    The process may be in a cgroup below it, made by the container.
     """
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESRCH):
-            raise
-        return []
-    parts = [line.split(":", 2) for line in lines]
-    return [(part[1], part[0], part[2]) for part in parts if len(part) == 3]
-
-
-def _freezer(root: Path, memberships: list[tuple[str, str, str]]) -> Freezer | None:
-    """Return the v1 freezer if that hierarchy is mounted, else the unified one."""
     for controllers, _, path in memberships:
         if "freezer" in controllers.split(","):
-            place = root / "freezer" / path.lstrip("/")
-            if (place / "freezer.state").exists():
+            place = _place(root / "freezer", path, container)
+            if place is not None and (place / "freezer.state").exists():
                 return Freezer(place, unified=False)
     for controllers, hierarchy, path in memberships:
         if hierarchy == "0" and controllers == "":
             for mount in (root, root / "unified"):
-                place = mount / path.lstrip("/")
-                if (place / "cgroup.freeze").exists():
-                    return Freezer(place, unified=True)
+                place = _place(mount, path, container)
+                if place is not None and (place / "cgroup.freeze").exists():
+                    return Freezer(_crun_subgroup(place) or place, unified=True)
     return None
+
+
+def _place(mount: Path, path: str, container: str) -> Path | None:
+    found = parse_path(path)
+    return mount / found.path.lstrip("/") if found is not None and found.id == container else None
+
+
+def _crun_subgroup(scope: Path) -> Path | None:
+    """Return the cgroup in a scope that crun made for the container, or None if it does not have all processes.
+
+    crun refuses to enter a container if this cgroup is frozen. If the scope is, crun freezes in it and hangs.
+    """
+    subgroup = scope / CRUN_SUBGROUP
+    if scope.suffix != ".scope" or not (subgroup / "cgroup.freeze").exists():
+        return None
+    try:
+        return subgroup if next(_processes(scope, without=CRUN_SUBGROUP), None) is None else None
+    except OSError as error:
+        if not _removed(error):
+            raise
+        return None

@@ -13,7 +13,8 @@ import stat
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from podium_agent.observe.cgroups import Container, peer_of
+from podium_agent.observe.cgroup_paths import peer_of
+from podium_agent.observe.cgroups import Container
 from podium_agent.observe.logs.tail import Position, Tail
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, parse_completion_marker
 from podium_core.attempts.lost_work import CompletionMarker, GateReport

@@ -13,7 +13,7 @@ import socket
 import struct
 from pathlib import Path
 
-from podium_agent.observe.cgroups import Peer, peer_of
+from podium_agent.observe.cgroup_paths import Peer, peer_of
 
 SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")

@@ -172,7 +172,7 @@ class CudaCheckpoint:
         if error is None:
             return SuspensionOutcome(True, 0.0, "Moved" if gpu_map else "Thawed")
         is_refused = not error.pending and error.code == f"{Step.RESTORE}Refused"
-        lost = self._refusals.lost(target.path.name for target in targets) if is_refused else ""
+        lost = self._refusals.lost(target.name for target in targets) if is_refused else ""
         if lost:
             error = StepError(LOST, f"{error.message}; {lost}")
         elif is_refused or error.code == PROCESSES_NOT_SUSPENDED:
@@ -206,7 +206,7 @@ class CudaCheckpoint:
 
         Every agent notes the migration again when it starts. The trial may have less memory and fewer processes by now.
         """
-        is_migrated = any(self._notes.read(target.path.name).gpu_map for target in targets)
+        is_migrated = any(self._notes.read(target.name).gpu_map for target in targets)
         if not is_migrated or self._freeze.suspension_state(targets) is not SuspensionState.RUNNING:
             return False
         return set((await self._processes.states_of(targets)).values()) == {ProcessState.RUNNING}
@@ -219,7 +219,7 @@ class CudaCheckpoint:
         """
         off = in_state(states, ProcessState.CHECKPOINTED)
         for target in targets:
-            name = target.path.name
+            name = target.name
             here, note = target.processes() & states.keys(), self._notes.read(name)
             checkpointed = here.intersection(off)
             if here and not ((checkpointed or (off and note.is_split)) and self._notes.has(name)):
@@ -299,27 +299,27 @@ class CudaCheckpoint:
         self, targets: Targets, pids: Iterable[int], gpu_map: Mapping[str, str]
     ) -> Mapping[int, Mapping[str, str]]:
         """Return the driver's map of each process, from its old GPUs, which may be another node's."""
-        notes = [(target.processes(), self._notes.read(target.path.name)) for target in targets]
+        notes = [(target.processes(), self._notes.read(target.name)) for target in targets]
         return {pid: gpu_pairs(note, pid, gpu_map) for here, note in notes for pid in here.intersection(pids)}
 
     def _target_gpus(self, targets: Targets) -> Mapping[str, str]:
         """Return the GPU map of an unfinished resume."""
-        return {home: to for target in targets for home, to in self._notes.read(target.path.name).target_gpus.items()}
+        return {home: to for target in targets for home, to in self._notes.read(target.name).target_gpus.items()}
 
     def _set_target_gpus(self, targets: Targets, gpu_map: Mapping[str, str]) -> None:
         """Note the GPU map before the first restore; an empty map means that all processes are off their GPUs."""
         for target in targets:
-            note = self._notes.read(target.path.name)
-            if self._notes.has(target.path.name) and note.target_gpus != gpu_map:
-                self._notes.write(target.path.name, note.model_copy(update={"target_gpus": dict(gpu_map)}))
+            note = self._notes.read(target.name)
+            if self._notes.has(target.name) and note.target_gpus != gpu_map:
+                self._notes.write(target.name, note.model_copy(update={"target_gpus": dict(gpu_map)}))
 
     def _record_current_gpus(self, targets: Targets, states: Mapping[int, ProcessState]) -> None:
         """Note that the restored processes are on the target GPUs, before they are checkpointed again."""
         for target in targets:
-            note = self._notes.read(target.path.name)
+            note = self._notes.read(target.name)
             back = target.processes().intersection(in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
             if back and note.held:
-                self._notes.write(target.path.name, note_after_restore(note, back, note.target_gpus))
+                self._notes.write(target.name, note_after_restore(note, back, note.target_gpus))
 
     async def _undo_suspension(self, targets: Targets) -> str:
         """Let all processes run again after a failed suspension, as far as the driver allows.
@@ -373,24 +373,24 @@ class CudaCheckpoint:
         return await call_with_timeout(QUERY_SECONDS, self._memory)
 
     def _has_note(self, targets: Targets) -> bool:
-        return any(self._notes.has(target.path.name) for target in targets)
+        return any(self._notes.has(target.name) for target in targets)
 
     def _is_migrating(self, targets: Targets) -> bool:
-        return any(self._notes.read(target.path.name).is_migrating(time.monotonic()) for target in targets)
+        return any(self._notes.read(target.name).is_migrating(time.monotonic()) for target in targets)
 
     def _held(self, targets: Targets) -> Mapping[str, int]:
         """Return the noted bytes by GPU, summed over all containers."""
         total: dict[str, int] = {}
         for target in targets:
-            for uuid, count in self._notes.held_bytes(target.path.name).items():
+            for uuid, count in self._notes.held_bytes(target.name).items():
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
     def _remove_notes(self, targets: Targets) -> None:
         self._migrated.forget(targets)
-        self._refusals.forget(target.path.name for target in targets)
+        self._refusals.forget(target.name for target in targets)
         for target in targets:
-            self._notes.remove(target.path.name)
+            self._notes.remove(target.name)
 
 
 def _outcome_of(error: Exception) -> SuspensionOutcome:

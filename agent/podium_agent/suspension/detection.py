@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 
 from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
-from podium_agent.observe.cgroups import cgroup_names
+from podium_agent.observe.cgroup_paths import cgroup_names
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import outcome_of
 from podium_agent.suspension.capability import (

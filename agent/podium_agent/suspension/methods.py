@@ -75,7 +75,7 @@ class SuspensionMethods:
         """Resume the containers, whichever method suspended them."""
         if CudaCheckpoint.name not in self._by_name and self._notes is not None:
             for target in targets:
-                if self._notes.has(target.path.name):  # thawed, it would block at its next CUDA call
+                if self._notes.has(target.name):  # thawed, it would block at its next CUDA call
                     message = (
                         "the driver that holds the trial's GPU memory is not available; the agent retries until it is"
                     )
@@ -88,13 +88,13 @@ class SuspensionMethods:
         if self._notes is None:
             return total
         for target in targets:
-            for uuid, count in self._notes.held_bytes(target.path.name).items():
+            for uuid, count in self._notes.held_bytes(target.name).items():
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
     def is_checkpointed(self, targets: tuple[Freezer, ...]) -> bool:
         """Return whether the trial's GPU memory is off its GPUs, so that a resume needs free GPU memory."""
-        return self._notes is not None and any(self._notes.has(target.path.name) for target in targets)
+        return self._notes is not None and any(self._notes.has(target.name) for target in targets)
 
     def add_migrated(self, target: Freezer, gpu_state: GpuState, gpus: tuple[str, ...]) -> None:
         """Record a container that came checkpointed from another node.
@@ -102,7 +102,7 @@ class SuspensionMethods:
         Its state is PARTLY_SUSPENDED until it is resumed. Raises OSError.
         """
         if self._notes is not None:
-            self._notes.add_migrated(target.path.name, gpu_state, gpus)
+            self._notes.add_migrated(target.name, gpu_state, gpus)
 
     def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
         """Return the state of the containers, whichever method suspended them."""

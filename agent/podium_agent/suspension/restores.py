@@ -33,12 +33,12 @@ class MigratedProcesses:
 
         Returns a StepError if that takes longer than `seconds`. Raises the errors of `CudaProcesses.states_of`.
         """
-        expected = sum(self._notes.read(target.path.name).processes for target in targets)
+        expected = sum(self._notes.read(target.name).processes for target in targets)
         begin = time.monotonic()
         states = await self._processes.states_of(targets)
         while len(states) < expected:
             now = time.monotonic()
-            if max(self._waited(target.path.name, begin, now) for target in targets) >= LONGEST_SECONDS:
+            if max(self._waited(target.name, begin, now) for target in targets) >= LONGEST_SECONDS:
                 ended = expected - len(states)
                 log.warning("%d of %d migrated processes have no CUDA context: they have ended", ended, expected)
                 break
@@ -52,15 +52,15 @@ class MigratedProcesses:
     def pause(self, targets: Targets) -> None:
         """Stop the clock while the containers are frozen; the times of several short time slices add up."""
         now = time.monotonic()
-        for name in (target.path.name for target in targets if target.path.name in self._since):
+        for name in (target.name for target in targets if target.name in self._since):
             self._before[name] = self._waited(name, now, now)
             del self._since[name]
 
     def forget(self, targets: Targets) -> None:
         """Drop the containers, which are restored or gone."""
         for target in targets:
-            self._since.pop(target.path.name, None)
-            self._before.pop(target.path.name, None)
+            self._since.pop(target.name, None)
+            self._before.pop(target.name, None)
 
     def _waited(self, container: str, begin: float, now: float) -> float:
         return self._before.get(container, 0.0) + now - self._since.setdefault(container, begin)

@@ -140,9 +140,9 @@ def restored(trial: Trial, known: int = 1) -> tuple[str, str]:
     assert trial.suspend().ok
     left = GpuStateNotes(trial.folder / "gpu-state")
     for target in trial.targets:
-        gpu_state = GpuState(gpus=dict(left.held_bytes(target.path.name)), processes=known)
-        left.remove(target.path.name)
-        left.add_migrated(target.path.name, gpu_state, (new,))
+        gpu_state = GpuState(gpus=dict(left.held_bytes(target.name)), processes=known)
+        left.remove(target.name)
+        left.add_migrated(target.name, gpu_state, (new,))
         target.ask(False)
     trial.method = trial.fresh()
     until(

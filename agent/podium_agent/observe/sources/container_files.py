@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from podium_agent.observe.cgroups import Container, peer_of, status_of
+from podium_agent.observe.cgroup_paths import peer_of
+from podium_agent.observe.cgroups import Container, status_of
 
 _OPENAT2 = 437  # the same number on all architectures
 _HOW = struct.Struct("=QQQ")

@@ -315,7 +315,7 @@ def test_a_suspended_trial_without_memory_on_the_gpu_is_marked(on_node: Callable
         freezer = node.run(one, TRAIN, os.getpid())
         (freezer.path / "freezer.state").write_text("FROZEN")
         assert not node.look(one)[0].memory.is_checkpointed, "frozen with its memory on the GPU"
-        node.notes.write_held(freezer.path.name, {"G": 7})
+        node.notes.write_held(freezer.name, {"G": 7})
         assert node.look(one)[0].memory.is_checkpointed
 
     on_node(scene)
@@ -334,12 +334,12 @@ def test_a_migrated_trial_is_noted_with_its_gpu_on_this_node(on_node: Callable[.
         freezer = node.run(pod(), TRAIN, os.getpid())
         came = change(came, containers__running=frozenset({SIDECAR, TRAIN}), containers__main=TRAIN)
         assert node.state(came) is SlotState.RUNNING
-        assert not node.notes.has(beside.path.name), "it began here"
-        note = node.notes.read(freezer.path.name)
+        assert not node.notes.has(beside.name), "it began here"
+        note = node.notes.read(freezer.name)
         assert (note.held, note.gpu_map) == ({"G": 7}, {"GPU-of-there": "G"})
-        node.notes.remove(freezer.path.name)
+        node.notes.remove(freezer.name)
         node.look(came)
-        assert not node.notes.has(freezer.path.name), "it was brought back: it does not come twice"
+        assert not node.notes.has(freezer.name), "it was brought back: it does not come twice"
 
     on_node(scene)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.observe.cgroups import Peer
+from podium_agent.observe.cgroup_paths import Peer
 from podium_agent.schedule import gate, gate_peer, trial_socket
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.gate_peer import identify

@@ -186,7 +186,7 @@ def test_a_process_that_dies_during_a_step_does_not_block_the_others(trial: Tria
 def test_a_resume_completes_what_a_dead_agent_left_unfinished(trial: Trial, steps: tuple[str, ...]) -> None:
     driver, dead = CudaDriver(trial.node.library), GpuStateNotes(trial.folder / "gpu-state")
     for program, target in zip(trial.programs, trial.targets, strict=True):
-        dead.write_held(target.path.name, read_memory().held_by(frozenset({program.pid})))
+        dead.write_held(target.name, read_memory().held_by(frozenset({program.pid})))
     driver.lock(trial.programs[0].pid, 5.0)
     if "checkpoint" in steps:
         driver.checkpoint(trial.programs[0].pid)

@@ -65,6 +65,7 @@ class DyingTrial(Driver):
     """Two processes in a container. The second is killed by a lock, and its last thread exits some questions later."""
 
     path = Path("container")
+    name = "container"
 
     def __init__(self, exits_after: int) -> None:
         super().__init__({1: 0, 2: GONE})

@@ -97,7 +97,7 @@ def test_one_of_two_processes_is_moved_and_the_other_refused(trial: Trial, then:
         assert (refused.ok, refused.code) == (False, "RestoreRefused"), refused
         assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     mover = CheckpointedGpuState(
-        trial.method._processes, GpuStateNotes(trial.folder / "gpu-state"), trial.targets[0].path.name, 9.0
+        trial.method._processes, GpuStateNotes(trial.folder / "gpu-state"), trial.targets[0].name, 9.0
     )
     trial.targets[0].ask(False)
     with pytest.raises(MigrationError, match="SplitAcrossGPUs"):
@@ -152,7 +152,7 @@ def test_memory_allocated_since_the_suspension_is_noted_before_a_restore(
     """
     trial: Trial = request.getfixturevalue(containers)
     assert trial.suspend().ok
-    notes, container = GpuStateNotes(trial.folder / "gpu-state"), trial.targets[0].path.name
+    notes, container = GpuStateNotes(trial.folder / "gpu-state"), trial.targets[0].name
     held, note, less = (
         dict(notes.held_bytes(container)),
         notes.read(container),

@@ -60,7 +60,7 @@ def test_a_migrated_trial_can_be_restored_on_another_gpu(trial: Trial) -> None:
     """The note names its GPU of this node, the caller names another one, and the driver gets its old GPU."""
     targets, (left, here) = trial.targets[:1], trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
-    notes, name = GpuStateNotes(trial.folder / "gpu-state"), targets[0].path.name
+    notes, name = GpuStateNotes(trial.folder / "gpu-state"), targets[0].name
     gpu_state = GpuState(gpus=dict(notes.held_bytes(name)), processes=1)
     notes.remove(name)
     notes.add_migrated(name, gpu_state, (here,))
@@ -129,7 +129,7 @@ def test_the_next_agent_detects_a_restored_trial(trial: Trial, monkeypatch: pyte
     trial.node.overcommit_memory(1, full)
     after = GpuStateNotes(trial.folder / "gpu-state")
     for target in trial.targets:
-        after.add_migrated(target.path.name, GpuState(gpus={old: SIZE}, processes=1), (new,))
+        after.add_migrated(target.name, GpuState(gpus={old: SIZE}, processes=1), (new,))
     trial.method = trial.fresh()
     assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.resume().ok
@@ -173,9 +173,7 @@ def test_only_a_checkpointed_container_can_be_migrated(trial: Trial) -> None:
 def test_the_agent_does_not_resume_a_migrating_container(trial: Trial) -> None:
     assert trial.suspend().ok
     target = trial.targets[0]
-    mover = CheckpointedGpuState(
-        trial.method._processes, GpuStateNotes(trial.folder / "gpu-state"), target.path.name, 60.0
-    )
+    mover = CheckpointedGpuState(trial.method._processes, GpuStateNotes(trial.folder / "gpu-state"), target.name, 60.0)
     with mover:
         for one in trial.targets:
             one.ask(False)
@@ -218,7 +216,7 @@ def test_one_process_is_refused_after_the_other_was_restored(together: Trial, re
     assert (refused.ok, refused.code, gpus(together)) == (False, "RestoreRefused", set()), refused
     assert together.suspension_state is SuspensionState.SUSPENDED
     (target,) = together.targets
-    note = GpuStateNotes(together.folder / "gpu-state").read(target.path.name)
+    note = GpuStateNotes(together.folder / "gpu-state").read(target.name)
     assert note.is_split, "it cannot be migrated as it is"
     together.node.clear_faults()
     if restarted:
