@@ -14,7 +14,7 @@ MAX_ROWS = 20
 
 def line(name: str, place: str, seen: Objects) -> str:
     """Return one line about a search."""
-    return f"<Search {name} in {place}: {seen.job.status.phase}, {_done(seen)} trials done, {_result(seen)}>"
+    return f"<Search {name} in {place}: {seen.job.status.phase}, {_done(seen)}, {_result(seen)}>"
 
 
 def columns(seen: Objects) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def title(name: str, seen: Objects) -> str:
     """Return the heading of a table: the phase, the trials that are done, and the best value."""
     best = seen.job.status.best
     shown = "" if best is None else f", best {best.value:.6g}"
-    return f"{name}: {seen.job.status.phase}, {_done(seen)} trials done{shown}"
+    return f"{name}: {seen.job.status.phase}, {_done(seen)}{shown}"
 
 
 def table(name: str, seen: Objects) -> Any:
@@ -76,7 +76,10 @@ def html(name: str, seen: Objects) -> str:
 
 
 def _done(seen: Objects) -> str:
-    return f"{sum(is_final(trial.status.phase) for trial in seen.trials)}/{seen.job.spec.trials.max}"
+    """Return the trials that are done, also of a folder that has more than this call asks for."""
+    done, most = sum(is_final(trial.status.phase) for trial in seen.trials), seen.job.spec.trials.max
+    more = len(seen.trials) - most
+    return f"{done}/{max(most, len(seen.trials))} trials done" + (f" ({more} more than asked for)" if more > 0 else "")
 
 
 def _result(seen: Objects) -> str:

@@ -81,10 +81,8 @@ class LocalRun:
 
     def log(self, trial: HyperParamTrial, lines: int) -> str:
         """Return the last lines of the trial's last attempt."""
-        cursor = trial.status.log_cursor
-        if cursor is None or not cursor.file:
-            return ""
-        return _last_lines(self._stored.logs / Path(cursor.file).name, lines)
+        pod = trial.status.pod
+        return "" if pod is None else _last_lines(self._stored.logs / f"{pod}.log", lines)
 
     def suspend(self) -> None:
         """Stop the runner: trials that can write checkpoints do so, then all end."""

@@ -20,7 +20,7 @@ from podium_core.attempts.lost_work import CompletionMarker
 from podium_core.domain.observe import ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
-from podium_local.processes.log_follower import LogFollower, last_lines
+from podium_local.processes.log_follower import last_lines
 from podium_local.processes.process import NOT_EXECUTED, Guardian, Launch, SuspendError, TrialProcess
 
 RETRY_SECONDS = 5.0  # until a suspension that failed is tried again
@@ -65,7 +65,8 @@ class Attempt:
         self.state = SlotState.GATED
         self.since = created
         self.process: TrialProcess | None = None
-        self.follower = LogFollower(log)
+        self.log = log
+        self.port: int | None = None  # for its page of metrics
         self.ending: Ending | None = None
         self.exit_code: int | None = None
         self.ended_at: float | None = None
@@ -89,11 +90,15 @@ class Attempt:
         """Return whether the attempt holds its devices now."""
         return self.state is SlotState.RUNNING and self.exit_code is None
 
+    def answering(self) -> int | None:
+        """Return the pid of the attempt's process; None while it cannot answer."""
+        return self.process.pid if self.process is not None and self.occupies else None
+
     def start(self, launch: Launch, guardian: Guardian, now: float) -> None:
         """Start the process; a command that cannot be executed is an end with exit code 127, as in a shell."""
         self._enter(SlotState.RUNNING, now)
         try:
-            self.process = TrialProcess(launch, self.follower.path, guardian)
+            self.process = TrialProcess(launch, self.log, guardian)
         except OSError as error:
             self.exit_code, self.ended_at = NOT_EXECUTED, now
             self.problem = f"{launch.command[0]} cannot be executed: {error.strerror}"
@@ -166,7 +171,7 @@ class Attempt:
 
     def last_output(self) -> str:
         """Return the last lines of the log, or why there is none."""
-        return self.problem or "\n".join(last_lines(self.follower.path, ERROR_LINES))
+        return self.problem or "\n".join(last_lines(self.log, ERROR_LINES))
 
     def local_trial(self, *, suspendable: bool, grace: float, now: float) -> LocalTrial:
         """Return the attempt as the local scheduler sees it."""

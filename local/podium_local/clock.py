@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 
 class SteadyClock:
-    """Clock that reads the wall clock once, and afterwards adds the time of the monotonic clock.
+    """Clock that takes the wall clock's time once, and afterwards adds the time of the monotonic clock.
 
     `not_before`: a time that a stored run has reached. A clock that was set back while no runner ran must not repeat
     it.
@@ -20,6 +20,10 @@ class SteadyClock:
     def now(self) -> float:
         """Return the present time."""
         return self._start + (time.monotonic() - self._monotonic)
+
+    def ahead(self) -> float:
+        """Return the seconds by which the wall clock, which scripts read, is ahead of this one."""
+        return time.time() - self.now()
 
 
 def moment(seconds: float) -> datetime:

@@ -27,9 +27,12 @@ from podium_core.domain.observe import classify_missing_pod, derive_phase, next_
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_local.attempt import Attempt, checkpoint_in
 from podium_local.errors import Kind, LocalError
+from podium_local.metrics.source import open_source, skip_present
 from podium_local.processes.launch import Place, grace_seconds, launch
+from podium_local.processes.listening import free_port
 from podium_local.processes.process import Guardian
 from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
@@ -125,7 +128,7 @@ class Executor:
             marker = checkpoint_in(folder)
             if marker is not None:
                 trial.note_marker(marker, now)
-            at_end = trial.read_log(attempt.follower, now, complete=attempt.exit_code is not None)
+            at_end = trial.read_metrics(now, complete=attempt.exit_code is not None)
             attempt.read_to_end = at_end and attempt.exit_code is not None
         trial.follow(now)
         attempt.follow_end(folder)
@@ -256,6 +259,13 @@ class Executor:
                 attempt.refuse(problem, now)
                 self._settle(trial, attempt, now)
                 return
+        attempt.port = self._port() if self._state.reading.place.own_port else None
+        metrics = self._state.metrics_of(trial, attempt.port)
+        problem = _made_for(metrics)
+        if problem:
+            attempt.refuse(problem, now)
+            self._settle(trial, attempt, now)
+            return
         trial.start_attempt(checkpoint_in(folder), now)
         checkpoint = trial.ledger.checkpoint
         continues = attempt.number > 0 or trial.spec.parent is not None
@@ -266,10 +276,21 @@ class Executor:
             self._state.environ,
             resume=checkpoint.path if checkpoint is not None and continues else None,
             hides_gpus=not any(device.is_gpu for device in self._state.machine.devices),
+            paths=self._state.reading.place.paths(folder, self._state.files_of(trial)),
+            port=attempt.port,
         )
+        source = open_source(metrics, attempt.log, trial.position, self._state.clock, attempt.answering)
+        if trial.spec.parent is not None and trial.cursor is None:
+            skip_present(source, now)
+        trial.open_source(source)
         attempt.start(launch(self._state.job, trial.manifest(now), attempt.number, place), self._guardian, now)
         trial.follow(now)
         self._settle(trial, attempt, now)
+
+    def _port(self) -> int:
+        """Return a port for the page of metrics of one more attempt."""
+        taken = {trial.attempt.port for trial in self.live() if trial.attempt is not None}
+        return free_port({port for port in taken if port is not None})
 
     def _inherit(self, trial: Trial) -> str:
         """Copy the parent's checkpoint of a child that has none yet, and return why that failed; empty: it did not."""
@@ -286,12 +307,19 @@ class Executor:
         return ""
 
 
+def _made_for(metrics: MetricsConfig) -> str:
+    """Create the folder in which a trial writes its metrics, and return why that failed; empty: it did not."""
+    if metrics.source == "file":
+        return _made(Path(metrics.path).parent)
+    return _made(Path(metrics.path)) if metrics.source == "tensorboard" else ""
+
+
 def _made(folder: Path) -> str:
-    """Create a checkpoint folder, and return why that failed; empty: it did not."""
+    """Create a folder of a trial, and return why that failed; empty: it did not."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"The checkpoint folder {folder} could not be created: {error.strerror}"
+        return f"The folder {folder} could not be created: {error.strerror}"
     return ""
 
 

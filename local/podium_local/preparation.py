@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from podium_core.acceptance.findings import errors_of, findings, local_warnings_
 from podium_core.acceptance.warm_start import choose, given_results
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_status import WarmStartStatus
+from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.validation import parse_job
 from podium_local.devices import Device, DeviceRequest, find_devices
 from podium_local.errors import Kind, LocalError
+from podium_local.metrics.place import check_own, metrics_place
 from podium_local.run_state import RunState, open_run
-from podium_local.template import Site, adapt, with_command
+from podium_local.store import FILES
+from podium_local.template import Site, adapt, mapped, with_command
 from podium_searchers.registry import missing_packages
 
 MAX_SHOWN = 8  # errors of one message
-SOURCES = ("stdout", "push")  # where no agent listens, podium.trial.report prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,14 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
     warm_start = _warm_start(job.spec)
     if warm_start is not None:
         job = job.model_copy(update={"status": job.status.model_copy(update={"warm_start": warm_start})})
-    checkpoint = job.spec.checkpoint
+    job = _with_paths(job, options.paths)
+    checkpoint, own = job.spec.checkpoint, metrics_place(job).own
     site = Site(
         options.beside.absolute(),
         options.here.absolute(),
         options.command,
         options.paths,
-        () if checkpoint is None else (checkpoint.path,),
+        tuple(path for path in (own, "" if checkpoint is None else checkpoint.path) if path),
         environ,
     )
     adapted = adapt(job.spec.template, site)
@@ -85,8 +89,23 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         changes["metrics"] = job.spec.metrics.model_copy(update={"source": "stdout"})
     job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
     devices = find_devices(job.spec, options.devices, environ)
+    check_own(job, devices)
+    if own:
+        notes.append(f"metrics.path: {own} of each trial is in {options.folder / FILES}")
     state = open_run(job, options.folder, devices, environ)
-    return Prepared(state, (*notes, *_about(job, devices)), local_warnings_of(found))
+    return Prepared(state, (*notes, *_about(job, devices), *_lowered(state)), local_warnings_of(found))
+
+
+def _with_paths(job: HyperParamJob, paths: Mapping[str, str]) -> HyperParamJob:
+    """Return the job with the paths of this machine where its metrics are."""
+    metrics, template = job.spec.metrics, copy.deepcopy(job.spec.template)
+    if metrics.source not in PATH_SOURCES or metrics.path is None:
+        return job
+    main = template["spec"]["containers"][0]
+    for key in ("command", "args"):
+        main[key] = [mapped(word, paths) for word in main.get(key) or []]
+    changes = {"metrics": metrics.model_copy(update={"path": mapped(metrics.path, paths)}), "template": template}
+    return job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
 
 
 def _refuse_unavailable(spec: JobSpec) -> None:
@@ -94,17 +113,21 @@ def _refuse_unavailable(spec: JobSpec) -> None:
     if spec.search.warm_start is not None and spec.search.warm_start.jobs:
         text = "spec.search.warmStart.jobs names jobs of a cluster, which this machine does not have; remove it, and "
         raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}give files of their results: --warm-start FILE")
-    if spec.metrics.source not in SOURCES:
-        text = (
-            f"spec.metrics.source is {spec.metrics.source}, which only the agent of a cluster reads; let the script "
-            "print its values, and write source: stdout, or call podium.trial.report, and write source: push"
-        )
-        raise LocalError(Kind.FAILED, "SourceUnavailable", text)
 
 
 def _warm_start(spec: JobSpec) -> WarmStartStatus | None:
     given = given_results(spec)
     return choose(spec, given, "results that the job lists") if given else None
+
+
+def _lowered(state: RunState) -> Iterator[str]:
+    """Yield a note on a folder with more trials than the job asks for."""
+    most, there = state.job.spec.trials.max, len(state.trials)
+    if there > most:
+        yield (
+            f"spec.trials.max is {most}, and the search in {state.folder.path} has {there} trials already: they "
+            "remain, and no other one starts; raise it to continue, or name another folder with --folder"
+        )
 
 
 def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:

@@ -12,19 +12,19 @@ from podium_core.domain.observe import classify_missing_pod
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import JobView, TrialKey
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.attempt import checkpoint_in
 from podium_local.clock import SteadyClock, moment
 from podium_local.devices import Device
 from podium_local.errors import Kind, LocalError
+from podium_local.metrics.source import open_source
 from podium_local.processes import process_tree
-from podium_local.processes.log_follower import LogFollower
 from podium_local.snapshot import Machine, local_job_view
 from podium_local.store import RunFolder
 from podium_local.stored_search import IMMUTABLE
-from podium_local.trial import LogReading, Trial
+from podium_local.trial import MetricsReading, Trial
 
-MAX_FINAL_READS = 1 << 16
 RUNNER_ENDED = "The runner ended; the trial continues from its last checkpoint."
 
 
@@ -35,7 +35,7 @@ class RunState:
     job: HyperParamJob
     folder: RunFolder
     machine: Machine
-    reading: LogReading
+    reading: MetricsReading
     clock: SteadyClock
     environ: Mapping[str, str]
     trials: dict[TrialKey, Trial] = field(default_factory=dict)
@@ -52,6 +52,14 @@ class RunState:
     def checkpoints_of(self, trial: Trial) -> Path | None:
         """Return the checkpoint folder of a trial; None if the job has no checkpoints."""
         return None if self.job.spec.checkpoint is None else self.folder.checkpoints / trial.key.name
+
+    def files_of(self, trial: Trial) -> Path:
+        """Return the folder of a trial for files other than checkpoints."""
+        return self.folder.files / trial.key.name
+
+    def metrics_of(self, trial: Trial, port: int | None = None) -> MetricsConfig:
+        """Return how to read a trial's metrics, with its path and port on this machine."""
+        return self.reading.place.of_trial(self.checkpoints_of(trial), self.files_of(trial), port)
 
     def add(self, stored: HyperParamTrial) -> Trial:
         """Add a trial."""
@@ -70,7 +78,7 @@ def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], enviro
         clock = SteadyClock(0.0 if stored is None else _latest(stored))
         present = _new_job(job, clock.now()) if stored is None else stored
         machine = Machine(socket.gethostname() or "localhost", devices)
-        state = RunState(present, folder, machine, LogReading(present), clock, environ)
+        state = RunState(present, folder, machine, MetricsReading(present), clock, environ)
         if stored is not None:
             for one in folder.trials():
                 _take_up(state, state.add(one))
@@ -115,13 +123,11 @@ def _take_up(state: RunState, trial: Trial) -> None:
     cursor = trial.cursor
     if trial.phase in FINAL or not trial.had_attempt:
         return
-    if cursor is not None and not cursor.complete and cursor.file:
+    if cursor is not None and not cursor.complete and (cursor.file or state.reading.metrics.source != "stdout"):
         now = state.clock.now()
-        follower = LogFollower(state.folder.logs / Path(cursor.file).name, cursor.offset)
-        for _ in range(MAX_FINAL_READS):
-            if trial.read_log(follower, now, complete=True):
-                break
-        trial.cursor = cursor.model_copy(update={"complete": True, "offset": follower.offset})
+        log = state.folder.logs / Path(cursor.file).name
+        source = open_source(state.metrics_of(trial), log, trial.position, state.clock, lambda: None)
+        trial.finish_reading(source, now)
     marker = checkpoint_in(state.checkpoints_of(trial))
     if marker is not None:
         trial.note_marker(marker, state.clock.now())

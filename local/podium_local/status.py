@@ -39,13 +39,13 @@ def job_status(
     """
     stored = job.status
     phases = Counter(trial.phase for trial in trials)
-    done = sum(phases[phase] for phase in FINAL)
+    done, total = sum(phases[phase] for phase in FINAL), max(size, len(trials))
     phase, reason, message = stored.phase, stored.reason, stored.message
     if end is not None:
         phase, reason, message = ("Succeeded" if end.succeeded else "Failed"), end.reason, end.message
     elif phase not in FINISHED:
         phase, reason = "Running", "TrialsRunning"
-        message = f"{done} of at most {size} trials have ended, {len(trials) - done} are under way."
+        message = f"{done} of at most {total} trials have ended, {len(trials) - done} are under way."
     finished = phase in FINISHED
     training = sum(trial.ledger.gpu_seconds(now) for trial in trials)
     ledgers = [trial.ledger for trial in trials]
@@ -57,7 +57,7 @@ def job_status(
         message=message,
         observed_generation=job.metadata.generation,
         trials=TrialCounts.of(phases),
-        done=f"{done}/{size}",
+        done=f"{done}/{total}",
         best=None if job.spec.objectives is not None else _best(job, trials),
         pareto_front=_front(job, trials, now),
         gpu_seconds=GpuUse(

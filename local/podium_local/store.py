@@ -24,7 +24,7 @@ from podium_core.schema.trial import HyperParamTrial
 from podium_local.errors import Kind, LocalError
 
 MAX_OBJECT_BYTES = 16 << 20
-LOCK, OBJECTS, LOGS, CHECKPOINTS = "lock", "objects", "logs", "checkpoints"
+LOCK, OBJECTS, LOGS, CHECKPOINTS, FILES = "lock", "objects", "logs", "checkpoints", "files"
 JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
 _TRIAL_FILE = re.compile(r"trial-(\d{1,9})\.json", re.ASCII)
 
@@ -52,6 +52,11 @@ class StoredRun:
     def checkpoints(self) -> Path:
         """Return the folder of the checkpoints."""
         return self.path / CHECKPOINTS
+
+    @property
+    def files(self) -> Path:
+        """Return the folder of the files that trials write beside their checkpoints."""
+        return self.path / FILES
 
     def job(self) -> HyperParamJob | None:
         """Return the stored job; None in a new folder."""
@@ -82,7 +87,7 @@ class RunFolder(StoredRun):
         """Create the folder if it is missing, and lock it. Raises LocalError if another runner has it."""
         super().__init__(path)
         try:
-            for folder in (self.path, self.objects, self.logs, self.checkpoints):
+            for folder in (self.path, self.objects, self.logs, self.checkpoints, self.files):
                 folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

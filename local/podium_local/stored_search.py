@@ -20,7 +20,7 @@ def discard(path: Path) -> None:
     folder = RunFolder(path)
     try:
         process_tree.kill_with_variable(process_tree.RUN_VARIABLE, str(folder.path))
-        for one in (folder.objects, folder.logs, folder.checkpoints):
+        for one in (folder.objects, folder.logs, folder.checkpoints, folder.files):
             shutil.rmtree(one)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}; remove {path} by hand, or name another folder"

@@ -5,12 +5,18 @@ It is stored as a HyperParamTrial after each change, and continues from what was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from podium_core.attempts.lost_work import AttemptStart, CompletionMarker, GateReport
-from podium_core.attempts.trial_status import curve_fields, curve_from, ledger_fields, ledger_from
+from podium_core.attempts.trial_status import (
+    curve_fields,
+    curve_from,
+    ledger_fields,
+    ledger_from,
+    position_fields,
+    position_of,
+)
 from podium_core.attempts.unread_log import UnreadLogNotes, unread_message
 from podium_core.attempts.usage_ledger import (
     SuspensionCost,
@@ -31,38 +37,46 @@ from podium_core.domain.phase import FINAL, LIVE, TrialPhase
 from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, Point, Scalar, TrialKey
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
-from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.logs.skipping import SkippingReader
 from podium_core.objectives.values import Measured, objective_values
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
-from podium_core.schema.metrics.config import metrics_config_of
-from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
+from podium_core.schema.trial import (
+    JOB_LABEL,
+    BestPoint,
+    HyperParamTrial,
+    LogCursor,
+    TrialSpec,
+    TrialStatus,
+)
+from podium_core.sources.batch import Batch
 from podium_local.attempt import Attempt
 from podium_local.clock import moment
-from podium_local.processes.log_follower import LogFollower, LogLine
+from podium_local.metrics.place import metrics_place
+from podium_local.metrics.source import Source, missing_text
 
-MAX_READS = 8  # reads of one log between two looks at the other trials
+MAX_FINAL_READS = 1 << 16
+MAX_READS = 8  # reads of one source between two looks at the other trials
 METHOD = "freeze"
 SILENT_SECONDS = 60.0  # without any line, after which a trial is reported
 
 
-class LogReading:
-    """How the logs of a job's trials are read."""
+class MetricsReading:
+    """How the metrics of a job's trials are read."""
 
     def __init__(self, job: HyperParamJob) -> None:
         self.spec = job.spec
-        self.metrics = metrics_config_of(job)
-        self.read: Reader = line_reader(self.metrics)
+        self.place = metrics_place(job)
+        self.metrics = self.place.config
         self.grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
 
 
 class Trial:
     """One trial. `changed` is set by every change that has to be stored."""
 
-    def __init__(self, stored: HyperParamTrial, reading: LogReading, node: str) -> None:
+    def __init__(self, stored: HyperParamTrial, reading: MetricsReading, node: str) -> None:
         status, meta = stored.status, stored.metadata
         self.key = TrialKey(meta.namespace, meta.name, meta.uid)
         self.job = JobKey(meta.namespace, stored.spec.job)
@@ -84,9 +98,12 @@ class Trial:
         self.changed = False
         self.shows_end = False  # the reason tells how the last attempt ended, and was not shown yet
         self.urgent = False  # the change has to be stored durably
-        self._pending_start = self.cursor.offset if self.cursor is not None else 0
+        self.position = position_of(self.cursor)
+        self._pending = self.position  # of the line with the step of a value to come
         self._reading = reading
-        self._read = SkippingReader(reading.read)
+        self._source: Source | None = None
+        self._read = SkippingReader(lambda _: [])
+        self._looked_at = ""  # why the source yielded nothing at its end
         self._node = node
         self._notes: UnreadLogNotes | None = None
 
@@ -126,15 +143,41 @@ class Trial:
         """Return the value of each of several objectives; empty if there is one."""
         return objective_values(self._reading.spec, self.measured(now))
 
-    def read_log(self, follower: LogFollower, now: float, *, complete: bool) -> bool:
-        """Read further lines of the log, and return whether its present end was reached."""
+    def open_source(self, source: Source) -> None:
+        """Read the metrics from this source from now on."""
+        self.close_source()
+        self._source, self._read.parse, self.position = source, source.parse, source.position
+
+    def close_source(self) -> None:
+        """Close the source of the metrics; the position after the last line is kept."""
+        source, self._source = self._source, None
+        if source is not None:
+            self._looked_at = source.explain()
+            source.close()
+
+    def read_metrics(self, now: float, *, complete: bool) -> bool:
+        """Read further lines of the source, and return whether its present end was reached."""
+        source = self._source
+        if source is None:
+            return True
         for _ in range(MAX_READS):
-            lines, more = follower.read(now, complete=complete)
-            if lines:
-                self._add_lines(lines, now)
-            if not more:
+            batch = source.read(now, complete=complete)
+            self._add_batch(batch, now)
+            if self._notes is not None and not self.curve.points:
+                self._notes.add(batch.lines, now, source.explain() or self._read.explain())
+            if not batch.more:
                 return True
         return False
+
+    def finish_reading(self, source: Source, now: float) -> None:
+        """Read the source of an attempt that ended with the runner to its end."""
+        assert self.cursor is not None
+        self.open_source(source)
+        for _ in range(MAX_FINAL_READS):
+            if self.read_metrics(now, complete=True):
+                break
+        self.cursor = self._present_cursor(self.cursor.pod_uid, complete=True)
+        self.close_source()
 
     def start_attempt(self, marker: CompletionMarker | None, now: float) -> None:
         """Begin the record of the present attempt, which continues from this checkpoint."""
@@ -192,6 +235,7 @@ class Trial:
     def drop_attempt(self) -> None:
         """Note that nothing of the present attempt runs any more."""
         self._cursor()
+        self.close_source()
         self.attempt = None
         self.touch(urgent=True)
 
@@ -264,21 +308,20 @@ class Trial:
         return HyperParamTrial(metadata=self.metadata, spec=self.spec, status=status)
 
     def _present_conditions(self, now: float) -> list[Condition]:
-        """Return the condition of a trial whose log yields no value of the objective: most often a misspelled name."""
+        """Return the condition of a trial whose source yields no value of the objective: often a misspelled name."""
         metrics, phase = self._reading.metrics, self.phase
         if self.curve.points or (phase in FINAL and phase is not TrialPhase.SUCCEEDED):
             return []
         if phase is TrialPhase.SUCCEEDED:
-            text = (
-                f"The trial ended and never printed {metrics.metric!r} (format {metrics.format}): compare "
-                f"{'objectives' if self._reading.spec.objectives else 'objective.metric'} and metrics with its log."
-            )
-            return [self._unavailable("ObjectiveMissing", text, now)]
+            stored = [one for one in self.conditions if one.reason == "ObjectiveMissing"]
+            return stored or [
+                self._unavailable("ObjectiveMissing", missing_text(self._reading.spec, metrics, self._looked_at), now)
+            ]
         unread = None if self._notes is None else self._notes.report(now)
         if unread is not None:
             text = unread_message(metrics.metric, metrics.source, metrics.format, unread)
             return [self._unavailable("NoValueRead", text, now)]
-        silent = self.curve.lines == 0 and self.attempt is not None
+        silent = self.curve.lines == 0 and self.attempt is not None and metrics.source == "stdout"
         if silent and self.started_at is not None and now - self.started_at >= SILENT_SECONDS:
             text = f"The trial printed nothing in its first {SILENT_SECONDS:g} s; it must print {metrics.metric}."
             return [self._unavailable("NoValueRead", text, now)]
@@ -299,32 +342,38 @@ class Trial:
         return self.conditions[0]
 
     def _cursor(self) -> LogCursor | None:
-        attempt, waiting = self.attempt, self.curve.awaited_step
-        if attempt is None:
-            return self.cursor
-        self.cursor = LogCursor(
-            pod_uid=attempt.uid,
-            file=attempt.follower.path.name,
-            offset=attempt.follower.offset if waiting is None else self._pending_start,
+        if self.attempt is not None and self._source is not None:
+            self.cursor = self._present_cursor(self.attempt.uid, complete=self.attempt.read_to_end)
+        return self.cursor
+
+    def _present_cursor(self, pod_uid: str, *, complete: bool) -> LogCursor:
+        waiting = self.curve.awaited_step
+        position = self.position if waiting is None else self._pending
+        return LogCursor(
+            pod_uid=pod_uid,
+            **position_fields(position),
             lines=self.curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
             step=self.curve.current_step,
             awaiting_first_value=self.curve.awaiting_first_value,
-            complete=attempt.read_to_end,
+            complete=complete,
         )
-        return self.cursor
 
-    def _add_lines(self, lines: Sequence[LogLine], now: float) -> None:
+    def _add_batch(self, batch: Batch, now: float) -> None:
+        if batch.position != self.position:
+            self.position = batch.position
+            self.touch()
+        if not batch.lines:
+            return
         before = self.curve
-        self.curve = extend(before, lines, self._read, self._reading.grid)
+        self.curve = extend(before, batch.lines, self._read, self._reading.grid)
         announced = self.curve.step_pending
         if announced is not None and announced is not before.step_pending:
-            self._pending_start = next(line.start for line in lines if line is announced.line)
+            start = next(line.start for line in batch.lines if line is announced.line)
+            self._pending = replace(batch.position, offset=start)
         if self.curve.repeated_steps > before.repeated_steps:
             back = self.curve.repeated_steps - before.repeated_steps
             self.ledger = add_repeated_steps(self.ledger, self.number_of_attempt, before.current_step, back, now)
-        if self._notes is not None and not self.curve.points:
-            self._notes.add(lines, now, self._read.explain())
         self.touch()
 
 

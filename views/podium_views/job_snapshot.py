@@ -34,6 +34,14 @@ class JobSnapshot:
         return self.job.spec.objective.direction is Direction.MAXIMIZE
 
     @property
+    def total(self) -> int:
+        """Return how many trials the job has in the end.
+
+        That is trials.max, or the number of trials that exist if it was lowered since.
+        """
+        return max(self.job.spec.trials.max, len(self.trials))
+
+    @property
     def ended(self) -> bool:
         """Return whether the job has reached a final phase."""
         return self.job.status.phase in ENDED

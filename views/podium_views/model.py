@@ -85,7 +85,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JobHead:
-    """A job's name, its state, how it searches, and how many of its trials have ended."""
+    """A job's name, its state, how it searches, and how many of its trials have ended.
+
+    `max_trials`: trials.max. `total`: the same, or the number of trials if trials.max was lowered since.
+    """
 
     namespace: str
     name: str
@@ -95,6 +98,7 @@ class JobHead:
     policy: str
     algorithm: str
     max_trials: int
+    total: int
     done: int
 
     @property
@@ -188,6 +192,7 @@ def _head(snapshot: JobSnapshot) -> JobHead:
         policy=job.spec.policy.name,
         algorithm=job.spec.search.algorithm,
         max_trials=job.spec.trials.max,
+        total=snapshot.total,
         done=snapshot.done,
     )
 

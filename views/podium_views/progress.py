@@ -18,7 +18,7 @@ def fraction_done(snapshot: JobSnapshot) -> float:
         step = trial.status.last_step
         if trial.status.finished_at is None and step is not None and spec.max_steps:
             total += min(step / spec.max_steps, 1.0) * 0.99
-    return min(total / spec.max, 1.0)
+    return min(total / snapshot.total, 1.0)
 
 
 def eta_text(snapshot: JobSnapshot) -> str:
@@ -35,6 +35,11 @@ def eta_text(snapshot: JobSnapshot) -> str:
 def why(trial: HyperParamTrial) -> str:
     """Return the reason of the trial's phase: its code, its sentence, or both."""
     return formatting.cause(trial.status.reason, trial.status.message)
+
+
+def lowered(total: int, most: int) -> str:
+    """Return a remark on a search that has more trials than trials.max allows now; empty for any other."""
+    return f" (trials.max is {most} now; no trial is removed)" if total > most else ""
 
 
 def trials_done(job: HyperParamJob) -> int:

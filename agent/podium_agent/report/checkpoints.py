@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from podium_agent.observe.cgroup_paths import peer_of
 from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.tail import Position, Tail
+from podium_agent.observe.logs.tail import Tail
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, parse_completion_marker
 from podium_core.attempts.lost_work import CompletionMarker, GateReport
+from podium_core.sources.batch import Position
 
 HELLO, HELLO_END = b'gate {"checkpoint": ', b"}"
 LOG_WORD = "saved: "

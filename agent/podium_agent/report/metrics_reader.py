@@ -14,14 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from podium_agent.metrics import Metrics, error_code
-from podium_agent.observe.logs.cri import bounded_times
-from podium_agent.observe.logs.tail import Batch
 from podium_agent.observe.sources.base import MetricsSource
-from podium_agent.observe.sources.file import ContainerPlace, FileSource
 from podium_agent.observe.sources.prometheus import PrometheusSource
 from podium_agent.observe.sources.push import PushQueues, PushSource
 from podium_agent.observe.sources.stdout import StdoutSource
-from podium_agent.observe.sources.tensorboard import TensorboardSource
+from podium_agent.observe.sources.volume_source import ContainerPlace, event_source, file_source
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
@@ -33,6 +30,7 @@ from podium_core.logs.skipping import MAX_CONSECUTIVE, SkippingReader
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import UnreadLog
+from podium_core.sources.batch import Batch, bounded_times
 
 log = logging.getLogger(__name__)
 READ_SECONDS = 0.05  # of one pass over a source
@@ -91,9 +89,9 @@ class MetricsReader:
             return StdoutSource(logs, reading, position)
         place = ContainerPlace(settings.proc, lambda: trial_record.main, settings.volume_timeout)
         if reading.source == "file":
-            return FileSource(place, reading, position)
+            return file_source(place, reading, position)
         if reading.source == "tensorboard":
-            return TensorboardSource(place, reading, position)
+            return event_source(place, reading, position)
         if reading.source == "push":
             return PushSource(self._queues, trial_record.pod.uid, reading, position, self._flush)
         if reading.source == "prometheus":

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.pods import TrialPod
 from podium_core.attempts.lost_work import CompletionMarker, GateReport
 from podium_core.attempts.usage_ledger import (
@@ -30,6 +29,7 @@ from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint, UnreadLog
+from podium_core.sources.batch import Batch, Position
 
 DRIVER_ERROR_SECONDS = 30.0  # after the driver has ended a process, in which the pod ends for that reason
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium_agent.observe.logs.tail import Position
 from podium_agent.report.trial_record import TrialRecord
-from podium_core.attempts.trial_status import curve_fields, ledger_fields
+from podium_core.attempts.trial_status import curve_fields, ledger_fields, position_fields, position_of
 from podium_core.attempts.usage_ledger import UsageLedger
-from podium_core.schema.trial import FileCursor, LogCursor, TrialStatus
+from podium_core.schema.trial import LogCursor, TrialStatus
+from podium_core.sources.batch import Position
 
 AGENT_FIELDS = {
     "curve",
@@ -37,8 +37,7 @@ def position_from(status: TrialStatus, pod_uid: str | None, container: str) -> P
     cursor = status.log_cursor
     if cursor is None or pod_uid not in (None, cursor.pod_uid) or cursor.container != container:
         return Position()
-    files = tuple((file.name, file.offset) for file in cursor.files or ())
-    return Position(cursor.file, cursor.fingerprint, cursor.offset, files)
+    return position_of(cursor)
 
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
@@ -52,10 +51,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
         log_cursor=LogCursor(
             pod_uid=trial_record.pod.uid,
             container=container,
-            file=position.file,
-            fingerprint=position.fingerprint,
-            offset=position.offset,
-            files=[FileCursor(name=name, offset=offset) for name, offset in position.files] or None,
+            **position_fields(position),
             lines=curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
             step=curve.current_step,

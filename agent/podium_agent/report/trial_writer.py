@@ -15,7 +15,6 @@ from pathlib import Path
 
 from podium_agent.log_fields import about_pod
 from podium_agent.metrics import Metrics
-from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.observe.sources.push import PushQueues
 from podium_agent.report.checkpoint_watch import CheckpointWatch
@@ -34,6 +33,7 @@ from podium_core.attempts.trial_status import curve_from, ledger_from, reached
 from podium_core.attempts.usage_ledger import begin_attempt
 from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.trial import HyperParamTrial, TrialStatus
+from podium_core.sources.batch import Position
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0

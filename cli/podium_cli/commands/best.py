@@ -81,7 +81,7 @@ def lines(seen: JobSnapshot, trial: HyperParamTrial, point: BestPoint) -> list[s
     """Return the lines about the best trial; parameters have all their digits."""
     spec = seen.job.spec
     goal = f"{spec.objective.metric} {formatting.number(point.value, 6)} ({formatting.better(seen.maximize)})"
-    done = f"{seen.done}/{formatting.count(spec.trials.max, 'trial')} ended"
+    done = f"{seen.done}/{formatting.count(seen.total, 'trial')} ended"
     job = f"job {seen.job.metadata.name} ({seen.job.status.phase}, {done})"
     output = [
         f"trial        {trial.metadata.name} ({trial.status.phase.value}) of {job}",

@@ -281,10 +281,9 @@ def _print_failures(screen: Screen, last: JobSnapshot, folder: Path) -> None:
     """Print how the first trials failed, with the last lines of their logs."""
     failed = [trial for trial in last.trials if trial.status.phase is TrialPhase.FAILED]
     for trial in failed[:MAX_FAILURES]:
-        cursor = trial.status.log_cursor
         screen.line(f"{trial.metadata.name}: {formatting.clean(trial.status.reason)}: {trial.status.message}")
-        if cursor is not None:
-            screen.line(f"  log: {folder / 'logs' / cursor.file}")
+        if trial.status.pod is not None:
+            screen.line(f"  log: {folder / 'logs' / trial.status.pod}.log")
 
 
 def _pair(text: str) -> tuple[str, str]:

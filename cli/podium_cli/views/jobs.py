@@ -34,7 +34,7 @@ def table(jobs: Iterable[HyperParamJob], now: datetime) -> Table:
             Text(job.metadata.namespace),
             Text(job.metadata.name),
             Text(status.phase, style=JOB_STYLE.get(status.phase, "")),
-            Text(f"{trials_done(job)}/{job.spec.trials.max}"),
+            Text(f"{trials_done(job)}/{status.trials.total(job.spec.trials.max)}"),
             Text(str(status.trials.running)),
             Text(formatting.number(best.value if best else None)),
             Text(best.trial if best else front or formatting.NOTHING),

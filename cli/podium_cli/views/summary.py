@@ -7,6 +7,7 @@ from typing import Any
 from podium_cli.structured import time
 from podium_views import formatting, front
 from podium_views.model import JobReport
+from podium_views.progress import lowered
 
 
 def last_line(report: JobReport, written_to: str) -> str:
@@ -37,7 +38,7 @@ def lines(report: JobReport) -> list[str]:
         output.append(f"best         {report.best.name}  {value}")
         output += [f"metric       {sentence}" for sentence in report.best.last.metric_sentences]
         output.append(f"parameters   {formatting.parameters(dict(report.best.parameters))}")
-    output.append(f"trials       {job.done} of {job.max_trials} ended")
+    output.append(f"trials       {job.done} of {job.total} ended{lowered(job.total, job.max_trials)}")
     uses = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
     spent = "  ".join(f"{name} {seconds:.1f} ({formatting.percent(seconds, use.total)})" for name, seconds in uses)
     output.append(f"GPU-seconds  {spent}  on {formatting.count(len(report.lanes), 'GPU')}")

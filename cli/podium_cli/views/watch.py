@@ -16,7 +16,7 @@ from podium_core.schema.trial import HyperParamTrial
 from podium_views import additional_metrics, formatting, front
 from podium_views.decision import newest_decision
 from podium_views.job_snapshot import JobSnapshot, present_rank, run_queue_of
-from podium_views.progress import eta_text, fraction_done, why
+from podium_views.progress import eta_text, fraction_done, lowered, why
 
 PHASE_STYLE = {
     TrialPhase.RUNNING: "bold green",
@@ -83,13 +83,13 @@ def header(snapshot: JobSnapshot, silent_for: float = 0.0) -> Panel:
 
 def progress(snapshot: JobSnapshot) -> RenderableType:
     """Return the progress bar: the trials that ended, and the completed part of the others."""
-    spec, status = snapshot.job.spec, snapshot.job.status
+    spec, status, total = snapshot.job.spec, snapshot.job.status, snapshot.total
     line = Table.grid(padding=(0, 1), expand=True)
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
     line.add_row(
-        Text(f" {snapshot.done}/{formatting.count(spec.trials.max, 'trial')}"),
+        Text(f" {snapshot.done}/{formatting.count(total, 'trial')}{lowered(total, spec.trials.max)}"),
         ProgressBar(total=1.0, completed=fraction_done(snapshot), complete_style="green", finished_style="blue"),
         Text(f"{100 * fraction_done(snapshot):.0f} %  {eta_text(snapshot)} "),
     )
@@ -229,6 +229,6 @@ def _best_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
     metric = after.job.spec.objective.metric
     value = formatting.number(best.status.best.value)
     improvement = f"new best {metric} {value} by {best.metadata.name} at step {formatting.step(best.status.best.step)}"
-    trials = formatting.count(after.job.spec.trials.max, "trial")
+    trials = formatting.count(after.total, "trial")
     rest = f"({formatting.parameters(best.spec.parameters)}), {after.done}/{trials} ended"
     return [f"{improvement} {rest}"]

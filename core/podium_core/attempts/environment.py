@@ -18,6 +18,7 @@ from podium_core.schema.template.gpu_resources import is_accelerator
 from podium_core.schema.trial import HyperParamTrial
 
 METRICS_SOCKET = "/podium/metrics.sock"
+METRICS_PORT = "PODIUM_METRICS_PORT"
 PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a slot
 VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
 NO_GPUS = "void"  # NVIDIA's container runtime then adds neither GPUs nor the driver to the container
@@ -44,6 +45,8 @@ def environment(
     }
     if spec.metrics.source == "push":
         given["PODIUM_METRICS_SOCKET"] = METRICS_SOCKET
+    if spec.metrics.source == "prometheus":
+        given[METRICS_PORT] = str(spec.metrics.port)
     given |= {env_name(name): text(value) for name, value in trial.spec.parameters.items()}
     if spec.gpus.per_trial:
         given["PODIUM_PYTHON"] = PYTHON_HELPER

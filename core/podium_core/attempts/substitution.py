@@ -1,4 +1,7 @@
-"""Placeholders that carry parameters to a container: `$(podium.args)`, `$(podium.params.lr)`, `$(podium.checkpoint)`.
+"""Placeholders that carry values to a container.
+
+`$(podium.args)` and `$(podium.params.lr)` stand for parameters, `$(podium.checkpoint)` for the checkpoint folder, and
+`$(podium.metricsPort)` for the port at which the trial serves its page of metrics.
 
 `pod_manifest` uses it. Kubernetes itself ignores `$(...)` with a dot, so the two never conflict.
 
@@ -17,6 +20,7 @@ from typing import Any
 from podium_core.domain.snapshot import Scalar
 
 ARGS = "$(podium.args)"
+PORT = "$(podium.metricsPort)"
 _PLACEHOLDER = re.compile(r"\$\(podium\.([A-Za-z0-9_.-]+)\)")
 _OPTION = re.compile(r"--?[A-Za-z][^\s=$]*")  # an option whose value is the next argument
 
@@ -36,11 +40,15 @@ def arguments(parameters: Mapping[str, Scalar]) -> list[str]:
 class Substitution:
     """Values for the placeholders of one trial; an unknown placeholder raises KeyError.
 
-    `conditional`: names of the parameters that a trial may lack.
+    `conditional`: names of the parameters that a trial may lack. `port`: of metrics.source prometheus.
     """
 
     def __init__(
-        self, parameters: Mapping[str, Scalar], checkpoint: str | None, conditional: Collection[str] = ()
+        self,
+        parameters: Mapping[str, Scalar],
+        checkpoint: str | None,
+        conditional: Collection[str] = (),
+        port: int | None = None,
     ) -> None:
         self._args = arguments(parameters)
         self._words = {f"params.{name}": text(value) for name, value in parameters.items()}
@@ -48,6 +56,8 @@ class Substitution:
         self._missing = {f"params.{name}" for name in conditional if name not in parameters}
         if checkpoint is not None:
             self._words["checkpoint"] = checkpoint
+        if port is not None:
+            self._words["metricsPort"] = str(port)
 
     def string(self, given: str) -> str:
         """Return the string with its placeholders replaced."""

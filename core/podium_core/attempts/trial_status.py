@@ -18,12 +18,15 @@ from podium_core.schema.trial import (
     CheckpointStatus,
     CurvePoint,
     CurveStatus,
+    FileCursor,
+    LogCursor,
     LostWork,
     LostWorkRecord,
     SuspensionRecord,
     Suspensions,
     TrialStatus,
 )
+from podium_core.sources.batch import Position
 
 
 def ledger_from(status: TrialStatus) -> UsageLedger:
@@ -107,6 +110,24 @@ def curve_from(status: TrialStatus, begins_at: float | None, *, continues: bool)
         awaiting_first_value=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
         additional_metrics=additional_metrics.from_status(status.additional_metrics),
     )
+
+
+def position_of(cursor: LogCursor | None) -> Position:
+    """Return where a source of metrics continues that was read up to this cursor."""
+    if cursor is None:
+        return Position()
+    files = tuple((file.name, file.offset) for file in cursor.files or ())
+    return Position(cursor.file, cursor.fingerprint, cursor.offset, files)
+
+
+def position_fields(position: Position) -> dict[str, Any]:
+    """Return the fields of a LogCursor that describe a position."""
+    return {
+        "file": position.file,
+        "fingerprint": position.fingerprint,
+        "offset": position.offset,
+        "files": [FileCursor(name=name, offset=offset) for name, offset in position.files] or None,
+    }
 
 
 def curve_fields(curve: Curve) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_core.curves.growing_curve import LogLine
+from podium_core.curves.growing_curve import PrintedLine
 from podium_core.domain.phrases import count
 from podium_core.logs.explain import reason_of, shown
 from podium_core.logs.line_reader import MetricsFormat
@@ -46,7 +46,7 @@ class UnreadLogNotes:
         self._last: tuple[str, ...] = ()
         self._reported: UnreadLog | None = None
 
-    def add(self, lines: Sequence[LogLine], now: float, looked_at: str = "") -> None:
+    def add(self, lines: Sequence[PrintedLine], now: float, looked_at: str = "") -> None:
         """Add the lines of a batch; `now`: seconds on a clock that never goes back.
 
         `looked_at`: why the source yields nothing, where its lines do not tell.

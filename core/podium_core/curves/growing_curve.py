@@ -20,7 +20,7 @@ from podium_core.domain.snapshot import Point
 from podium_core.logs.line_reader import ParsedLine, Reader
 
 
-class LogLine(Protocol):
+class PrintedLine(Protocol):
     """A line that a trial printed, and when."""
 
     @property
@@ -40,7 +40,7 @@ class PendingStep:
     """Step that a line gave without a value. `lines`: number of lines read up to and including it."""
 
     step: float
-    line: LogLine
+    line: PrintedLine
     lines: int
 
 
@@ -83,7 +83,7 @@ class Curve:
         return self.step_pending
 
 
-def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> Curve:
+def extend(curve: Curve, lines: Iterable[PrintedLine], read: Reader, grid: Grid) -> Curve:
     """Return the curve after these further lines."""
     new_points: list[Point] = []
     summaries = {one.metric: one for one in curve.additional_metrics}
@@ -116,7 +116,7 @@ def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> 
     return replace(now, points=thin((*curve.points, *new_points), grid), accepted=now.accepted + len(new_points))
 
 
-def _with_value(now: Curve, step: float, given: float, line: LogLine, grid: Grid) -> tuple[Curve, list[Point]]:
+def _with_value(now: Curve, step: float, given: float, line: PrintedLine, grid: Grid) -> tuple[Curve, list[Point]]:
     """Return the curve after a value of the objective, and its point; no point if the step is not new."""
     if math.isfinite(step):
         now = replace(now, current_step=step, awaiting_first_value=False, repeated_steps=_repeated_steps(now, step))

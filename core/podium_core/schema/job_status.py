@@ -62,6 +62,13 @@ class TrialCounts(StatusModel):
             failed=phases.get(TrialPhase.FAILED, 0),
         )
 
+    def total(self, most: int) -> int:
+        """Return how many trials the job has in the end.
+
+        That is `most`, which is trials.max, or the number of trials that exist if it was lowered since.
+        """
+        return max(most, self.created)
+
 
 class GpuUse(StatusModel):
     """GPU-seconds of all trials of the job by use."""

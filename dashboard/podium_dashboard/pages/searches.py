@@ -89,7 +89,7 @@ def row(search: Search, now: datetime) -> SearchRow:
         why=formatting.cause(status.reason, status.message),
         policy=job.spec.policy.name,
         done=search.done,
-        max_trials=job.spec.trials.max,
+        max_trials=status.trials.total(job.spec.trials.max),
         running=status.trials.running,
         metric=", ".join(one.metric for one in job.spec.objectives or (job.spec.objective,)),
         best=formatting.number(best.value) if best else front,

@@ -6,7 +6,7 @@ Parameters, variables and placeholders are the same as on a cluster (`podium_cor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ class Place:
     """What the machine gives to an attempt.
 
     `devices`: its devices. `checkpoints`: its checkpoint folder, None without `checkpoint`. `helper`: folder with
-    `podium.trial`. `resume`: path of the checkpoint that it continues from, inside the folder.
+    `podium.trial`. `resume`: path of the checkpoint that it continues from, inside the folder. `paths`: what replaces
+    paths of the command. `port`: for its page of metrics, if it has one of its own.
     """
 
     devices: Sequence[Device]
@@ -38,6 +39,8 @@ class Place:
     environ: Mapping[str, str]
     resume: str | None = None
     hides_gpus: bool = False
+    paths: Mapping[str, str] = field(default_factory=dict)
+    port: int | None = None
 
 
 def grace_seconds(job: HyperParamJob) -> int:
@@ -53,27 +56,29 @@ def launch(job: HyperParamJob, trial: HyperParamTrial, attempt: int, place: Plac
     folder = None if place.checkpoints is None else str(place.checkpoints)
     if folder is not None and spec.checkpoint is not None:
         spec = spec.model_copy(update={"checkpoint": spec.checkpoint.model_copy(update={"path": folder})})
+    if place.port is not None:
+        spec = spec.model_copy(update={"metrics": spec.metrics.model_copy(update={"port": place.port})})
     resume = None if folder is None or place.resume is None else str(Path(folder) / place.resume)
-    words = Substitution(trial.spec.parameters, folder)
+    conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
+    words = Substitution(trial.spec.parameters, folder, conditional, spec.metrics.port)
     command = words.command([*main["command"], *(main.get("args") or [])])
     if resume is not None and spec.checkpoint is not None:
-        command += Substitution(trial.spec.parameters, resume).command(spec.checkpoint.resume_args)
+        command += Substitution(trial.spec.parameters, resume, conditional).command(spec.checkpoint.resume_args)
     memory = None if spec.gpus.memory is None else to_bytes(spec.gpus.memory)
     variables = environment(
         job.model_copy(update={"spec": spec}), trial, attempt, grace=grace_seconds(job), resume=resume, memory=memory
     )
     given = words.environment([one for one in main.get("env") or [] if not one.get("inherit")])
     own = {str(one["name"]): str(one.get("value", "")) for one in given}
-    paths = {} if folder is None or job.spec.checkpoint is None else {job.spec.checkpoint.path: folder}
     return Launch(
-        [mapped(word, paths) for word in command],
+        [mapped(word, place.paths) for word in command],
         {
             **_inherited(place.environ),
             **_threads(place),
             **variables,
             "PODIUM_PYTHON": str(place.helper),
             RUN_VARIABLE: str(place.helper.parent),
-            **{name: mapped(value, paths) for name, value in own.items()},
+            **{name: mapped(value, place.paths) for name, value in own.items()},
             **_gpus(place),
             ATTEMPT_VARIABLE: f"{place.helper.parent}/{trial.metadata.name}-{attempt}",
         },

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from podium_core.logs.readings import ParsedLine, Reader
+from podium_core.sources.batch import Batch, LogLine, Position
+
+STREAM = "stdout"
 CHUNK = 1 << 18  # bytes of one read
 LONGEST_LINE = 1 << 20  # a longer line is cut into several
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line: when it was read, its text, and the offset of its first byte."""
-
-    time: float
-    text: str
-    start: int
+def _nothing(_: str) -> list[ParsedLine]:
+    """Read nothing: the follower of the log wants the lines alone."""
+    return []
 
 
 class LogFollower:
@@ -26,13 +25,19 @@ class LogFollower:
     `offset` is that of the first byte which no returned line contains; a later reader continues there.
     """
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path, offset: int = 0, parse: Reader = _nothing) -> None:
+        self.parse = parse
         self.path = path
         self.offset = offset
         self._rest = b""
 
-    def read(self, now: float, *, complete: bool = False) -> tuple[list[LogLine], bool]:
-        """Return the next lines, and whether there may be more to read at once.
+    @property
+    def position(self) -> Position:
+        """Return where a later follower continues."""
+        return Position(self.path.name, "", self.offset)
+
+    def read(self, now: float, *, complete: bool = False) -> Batch:
+        """Return the next lines, with this time.
 
         `complete`: the file does not grow any more, so its last line may lack a line break.
         """
@@ -49,14 +54,21 @@ class LogFollower:
             lines += self._lines(rest, now)
             rest = b""
         self._rest = rest
-        return lines, more
+        return Batch(tuple(lines), self.position, more)
+
+    def explain(self) -> str:
+        """Return nothing: the lines tell why they have no value."""
+        return ""
+
+    def close(self) -> None:
+        """Do nothing: the log is open only while it is read."""
 
     def _lines(self, data: bytes, now: float) -> list[LogLine]:
         lines = []
         for at in range(0, max(1, len(data)), LONGEST_LINE):
             part = data[at : at + LONGEST_LINE]
-            lines.append(LogLine(now, part.decode("utf-8", "replace"), self.offset))
-            self.offset += len(part)
+            start, self.offset = self.offset, self.offset + len(part)
+            lines.append(LogLine(now, STREAM, part.decode("utf-8", "replace"), start, self.offset))
         return lines
 
     def _next_piece(self) -> bytes:

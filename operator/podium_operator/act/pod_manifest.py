@@ -103,7 +103,8 @@ def make_pod(
     path = resume.path if resume else None
     variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
-    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None, conditional)
+    folder = spec.checkpoint.path if spec.checkpoint else None
+    words = Substitution(trial.spec.parameters, folder, conditional, spec.metrics.port)
     for container in pod["containers"]:
         _fill(container, words, variables)
     if spec.checkpoint:

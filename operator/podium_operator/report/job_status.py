@@ -53,8 +53,8 @@ def job_status(
     """Return the operator's part of the job's status."""
     size, eta, reservations, left_out = report.size, report.eta, report.reservations, report.left_out
     phases = Counter(observations[trial_key(trial)].phase for trial in trials)
-    done = sum(phases[phase] for phase in FINAL)
-    phase, reason, message = _phase(job, phases, done, size, report.end)
+    done, total = sum(phases[phase] for phase in FINAL), max(size, len(trials))
+    phase, reason, message = _phase(job, phases, done, total, report.end)
     training = sum(trial.status.gpu_seconds for trial in trials)
     switching = sum(t.status.suspensions.suspend_seconds + t.status.suspensions.resume_seconds for t in trials)
     status: Manifest = {
@@ -63,7 +63,7 @@ def job_status(
         "message": message,
         "observedGeneration": job.metadata.generation,
         "trials": TrialCounts.of(phases).model_dump(by_alias=True),
-        "done": f"{done}/{size}",
+        "done": f"{done}/{total}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
         "lostWork": _lost_work(trials),
@@ -111,7 +111,7 @@ def _lost_work(trials: Sequence[TrialState]) -> Manifest:
 
 
 def _phase(
-    job: HyperParamJob, phases: Counter[TrialPhase], done: int, size: int, end: EndJob | None
+    job: HyperParamJob, phases: Counter[TrialPhase], done: int, total: int, end: EndJob | None
 ) -> tuple[str, str, str]:
     if end is not None:
         return ("Succeeded" if end.succeeded else "Failed"), end.reason, end.message
@@ -129,7 +129,7 @@ def _phase(
         return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
     if done or sum(phases[p] for p in (*ON_GPU, TrialPhase.SUSPENDED)):
-        return "Running", "TrialsRunning", f"{done} of at most {size} trials have ended, {live} are under way."
+        return "Running", "TrialsRunning", f"{done} of at most {total} trials have ended, {live} are under way."
     waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
 

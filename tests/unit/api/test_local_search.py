@@ -136,6 +136,9 @@ def test_a_changed_function_is_refused_until_a_restart(tmp_path: Path) -> None:
     assert again.best.value == pytest.approx(before + 1)
     more = tuned(shifted, trials=2)
     assert [trial.phase for trial in more.trials] == ["Succeeded", "Succeeded"]
+    fewer = tuned(shifted)
+    assert len(fewer.trials) == 2
+    assert "2/2 trials done (1 more than asked for)" in repr(fewer)
 
 
 def test_every_handle_of_a_folder_has_the_same_process(tmp_path: Path) -> None:

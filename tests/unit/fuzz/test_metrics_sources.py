@@ -11,15 +11,15 @@ from event_files import event, field, record
 from fuzzing import fuzz
 from hypothesis import strategies as st
 
-from podium_agent.observe.logs.cri import LONGEST_LINE
-from podium_agent.observe.sources.exposition import MAX_LINES, names_on, samples, value_of
-from podium_agent.observe.sources.lines import LineAssembler
 from podium_core.logs.csv_rows import CsvReader
 from podium_core.logs.event_records import MAX_VALUES, Event, RecordAssembler, masked_crc32c, parse_event
 from podium_core.logs.readings import ready_line, ready_reader
 from podium_core.logs.selectors import MAX_LABELS, parse_selector
 from podium_core.schema.job import Direction
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import LONGEST_LINE
+from podium_core.sources.exposition import MAX_LINES, names_on, samples, value_of
+from podium_core.sources.lines import LineAssembler
 
 CSV = MetricsConfig.model_construct(
     metric="acc", direction=Direction.MAXIMIZE, step_key="step", format="csv", additional=("loss",)

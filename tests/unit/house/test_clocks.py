@@ -16,7 +16,7 @@ ALLOWED = {
     "agent/podium_agent/report/metrics_reader.py": "the difference to the clock by which the runtime writes log lines",
     "agent/podium_agent/observe/sources/base.py": "lines of all sources have times by the same clock as log lines",
     "operator/podium_operator/jobs/connection.py": "kopf compares it with the wall clock",
-    "local/podium_local/clock.py": "there is no API server whose time could be used; it is read once in a run",
+    "local/podium_local/clock.py": "there is no API server; taken once in a run, and compared with events",
     "cli/podium_cli/objects.py": "files without any time in them",
 }
 

@@ -66,6 +66,19 @@ def test_a_finished_search_is_shown_again_and_not_repeated(scene: Scene) -> None
     assert [one["status"]["attempt"] for one in scene.trials()] == [one["status"]["attempt"] for one in before]
 
 
+def test_a_finished_search_keeps_its_trials_when_fewer_are_asked_for(scene: Scene) -> None:
+    scene.write()
+    scene.run()
+    before = result(scene)
+    scene.write(trials={"max": 2, "parallel": 2, "maxSteps": 6})
+    output = scene.run()
+    assert result(scene) == before
+    assert "spec.trials.max is 2, and the search in" in output
+    assert "has 4 trials already: they remain" in output
+    assert "trials       4 of 4 ended (trials.max is 2 now; no trial is removed)" in output
+    assert scene.job()["status"]["done"] == "4/4"
+
+
 def test_a_killed_runner_takes_its_trials_along_and_the_search_continues_exactly(scene: Scene) -> None:
     scene.write(SLOW, "--child=session")
     with scene.running("--cpus", "2") as process:

@@ -14,9 +14,9 @@ from podium_local.processes.log_follower import CHUNK, LONGEST_LINE, LogFollower
 def read_all(follower: LogFollower, *, complete: bool) -> list[str]:
     texts: list[str] = []
     while True:
-        lines, more = follower.read(0.0, complete=complete)
-        texts += [line.text for line in lines]
-        if not more:
+        batch = follower.read(0.0, complete=complete)
+        texts += [line.text for line in batch.lines]
+        if not batch.more:
             return texts
 
 

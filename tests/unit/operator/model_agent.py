@@ -12,7 +12,6 @@ from typing import Any
 from model_api import Object, Server, View, moment
 from model_node import Node, Process
 
-from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import position_from, to_status
@@ -34,6 +33,7 @@ from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import GPUNode, SlotState, TrialOnGpu
 from podium_core.schema.trial import HyperParamTrial
+from podium_core.sources.batch import Position
 
 MANAGER = "podium-agent"
 

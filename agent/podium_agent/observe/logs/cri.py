@@ -1,28 +1,15 @@
 """The CRI log format, `<time> <stdout|stderr> <P|F>[:more] <text>` a line; after P the line continues in the next one.
 
 The tail uses it. Pure: bytes in, whole lines out, with the offset up to which everything was consumed. The metrics
-reader corrects the times of the lines with `bounded_times`.
+reader corrects the times of the lines (`podium_core.sources.batch.bounded_times`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-LONGEST_LINE = 1 << 20
-TOLERANCE = 2.0  # seconds by which the node's clock may differ from the API server's before its times are corrected
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One whole line of a container, with the file offsets of its first piece and after its last one."""
-
-    time: float
-    stream: str
-    text: str
-    start: int
-    end: int
+from podium_core.sources.batch import LONGEST_LINE, LogLine
 
 
 @dataclass(slots=True)
@@ -81,23 +68,6 @@ class Assembler:
             del self._pending[stream]
             text, start = bytes(pending.text) + text, pending.start
         return LogLine(_time(parts[0]), stream, text[:LONGEST_LINE].decode(errors="replace"), start, self._at)
-
-
-def bounded_times(lines: Sequence[LogLine], previous: float, now: float, ahead: float) -> tuple[LogLine, ...]:
-    """Return the lines with times that never decrease, from `previous` on, and are never after `now`.
-
-    The runtime writes the times by the wall clock of the node, which may be wrong or be set. A curve needs times that
-    agree with those of other nodes.
-
-    `previous`: the time of the line before. `ahead`: seconds by which the node's clock is ahead of the API server's, to
-    which `previous` and `now` belong.
-    """
-    correction = ahead if abs(ahead) > TOLERANCE else 0.0
-    result, last = [], min(previous, now)
-    for line in lines:
-        last = min(max(line.time - correction, last), now)
-        result.append(line if line.time == last else replace(line, time=last))
-    return tuple(result)
 
 
 def _time(stamp: bytes) -> float:

@@ -12,37 +12,13 @@ import gzip
 import hashlib
 import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from podium_agent.observe.logs.cri import Assembler, LogLine
+from podium_agent.observe.logs.cri import Assembler
+from podium_core.sources.batch import CHUNK, Batch, LogLine, Position
 
-CHUNK = 1 << 16  # bytes of one read; hostile lines of this size take some 40 ms to parse
 LONGEST_FIRST_LINE = 1 << 15
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Position from which a restarted reader continues.
-
-    `file` is for people, `fingerprint` identifies the file, `offset` is a byte offset. `files`: offsets in several
-    files by their names, for a source that has several.
-    """
-
-    file: str = ""
-    fingerprint: str = ""
-    offset: int = 0
-    files: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Lines of one read, and the position after them."""
-
-    lines: tuple[LogLine, ...]
-    position: Position
-    more: bool  # more than one chunk was there: read again at once
 
 
 class Tail:

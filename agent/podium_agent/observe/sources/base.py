@@ -5,18 +5,13 @@ A read is bounded in time, bytes and lines. The reader of metrics (`report.metri
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Position
 from podium_cluster import clock
 from podium_core.logs.readings import Reader
-
-STREAM = "metrics"  # of lines that no container runtime wrote
-_FAULTS = frozenset({errno.EAGAIN, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
+from podium_core.sources.batch import STREAM, Batch, LogLine, Position
 
 
 class MetricsSource(Protocol):
@@ -54,14 +49,14 @@ class MetricsSource(Protocol):
         ...
 
 
-def is_fault(error: OSError) -> bool:
-    """Return whether the disk or the kernel did not answer, rather than that the trial has no such file."""
-    return error.errno in _FAULTS
+def wall_time(seconds: float) -> float:
+    """Return a time of the API server by the wall clock of the node, as a container's log has it."""
+    return seconds + time.time() - clock.now()
 
 
 def line_at(seconds: float, text: str, start: int = 0, end: int = 0) -> LogLine:
     """Return a line with the API server's time; the lines of a container's log have the node's time."""
-    return LogLine(seconds + time.time() - clock.now(), STREAM, text, start, end)
+    return LogLine(wall_time(seconds), STREAM, text, start, end)
 
 
 def no_sooner(seconds: float) -> Callable[[], bool]:

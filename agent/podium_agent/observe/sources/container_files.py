@@ -13,11 +13,11 @@ import os
 import stat
 import struct
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from podium_agent.observe.cgroup_paths import peer_of
 from podium_agent.observe.cgroups import Container, status_of
+from podium_core.sources.files import REOPEN, RefusedFileError, names_in
 
 _OPENAT2 = 437  # the same number on all architectures
 _HOW = struct.Struct("=QQQ")
@@ -27,12 +27,7 @@ _KERNEL_FILE_SYSTEMS = {  # magic numbers of statfs
     *(0x27E0EB, 0x63677270, 0xCAFE4A11),  # cgroup, cgroup2, bpf
     *(0x6E736673, 0x73636673, 0x62656570),  # nsfs, securityfs, configfs
 }
-REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class RefusedFileError(ValueError):
-    """A file that the agent does not read; the text tells why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +74,7 @@ class Root:
         facts = os.fstat(folder)
         if not self._may(facts, stat.S_IROTH):
             raise RefusedFileError("the trial's process may not list the folder")
-        opened = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with os.scandir(opened) as entries:
-                return [entry.name for entry in islice(entries, most)]
-        finally:
-            os.close(opened)
+        return names_in(folder, most)
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import aiohttp
 from yarl import URL
 
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.sources.base import line_at, no_sooner
-from podium_agent.observe.sources.exposition import names_on, samples, value_of
 from podium_cluster import clock
-from podium_core.logs.readings import ready_line, ready_reader
-from podium_core.logs.selectors import Selector, parse_selector
 from podium_core.schema.metrics.config import MetricsConfig
-
-SECONDS = 2.0
-MAX_PAGE = 1 << 20  # bytes
-_HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+from podium_core.sources.batch import Batch, LogLine, Position
+from podium_core.sources.page_reader import FETCH_SECONDS, HEADERS, MAX_PAGE, TOO_LONG, TOO_SLOW, PageReader
 
 
 class PageError(Exception):
@@ -39,17 +32,14 @@ class PrometheusSource:
 
         Raises ValueError for a metric that is not a selector.
         """
-        self.parse = ready_reader(metrics.metric, metrics.additional)
+        self._pages = PageReader(metrics)
+        self.parse = self._pages.parse
         self.lost = 0
         self.fault = None
         self._address = address
         self._metrics = metrics
-        names = (metrics.metric, metrics.step_key, *metrics.additional)
-        self._selectors = {name: _selector(name) for name in names}
         self._due = no_sooner(metrics.period_seconds)
         self._reading: asyncio.Task[list[LogLine]] | None = None
-        self._last: tuple[float, Mapping[str, float]] | None = None
-        self._trouble = "the page has not been read yet"
 
     async def read(self, last: bool) -> Batch:
         """Return what the last read of the page yielded, and begin the next one if it is due."""
@@ -59,7 +49,7 @@ class PrometheusSource:
             try:
                 lines = tuple(done.result())
             except Exception as error:  # a page may hold anything: the next one may be readable
-                self._trouble = f"the page cannot be read: {type(error).__name__}: {error}"
+                self._pages.trouble = f"the page cannot be read: {type(error).__name__}: {error}"
         address = self._address()
         if self._reading is None and address is not None and not last and self._due():
             self._reading = asyncio.ensure_future(self._read(address))
@@ -67,8 +57,7 @@ class PrometheusSource:
 
     def explain(self) -> str:
         """Return what was read and why it yields no value."""
-        where = f"metrics.source prometheus, port {self._metrics.port}, path {self._metrics.path}"
-        return f"{where}: {self._trouble}" if self._trouble else ""
+        return self._pages.explain(self._metrics.port)
 
     def stored(self, position: Position) -> None:
         """Ignore the stored position: a page has only its present values."""
@@ -83,39 +72,19 @@ class PrometheusSource:
         try:
             page = await fetch(page_url(address, self._metrics.port, self._metrics.path))
         except PageError as error:
-            self._trouble = str(error)
+            self._pages.trouble = str(error)
             return []
-        found = samples(page, {selector.name for selector in self._selectors.values()})
-        values: dict[str, float] = {}
-        troubles: list[str] = []
-        for name, selector in self._selectors.items():
-            value, why = value_of(selector, found)
-            if value is not None:
-                values[name] = value
-            elif name in (self._metrics.metric, self._metrics.step_key):
-                troubles.append(why)
-        self._trouble = "; ".join(troubles) and f"{'; '.join(troubles)}. It has {names_on(page) or 'no sample'}"
-        step = values.pop(self._metrics.step_key, None)
-        if step is None or not values or (step, values) == self._last:
-            return []
-        self._last = (step, values)
-        return [line_at(clock.now(), ready_line(step, values))]
-
-
-def _selector(name: str) -> Selector:
-    selector = parse_selector(name)
-    if selector is None:
-        raise ValueError(f"{name!r} is not the name of a Prometheus metric, with labels where needed")
-    return selector
+        line = self._pages.read(page)
+        return [] if line is None else [line_at(clock.now(), line)]
 
 
 async def fetch(url: URL) -> bytes:
-    """Return a page; raises PageError within SECONDS."""
-    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    """Return a page; raises PageError within FETCH_SECONDS."""
+    timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, auto_decompress=False, trust_env=False) as session,
-            session.get(url, allow_redirects=False, headers=_HEADERS) as response,
+            session.get(url, allow_redirects=False, headers=HEADERS) as response,
         ):
             if response.status != 200:
                 raise PageError(f"the answer is HTTP {response.status}, not 200")
@@ -123,10 +92,10 @@ async def fetch(url: URL) -> bytes:
             async for part in response.content.iter_chunked(1 << 16):
                 page += part
                 if len(page) > MAX_PAGE:
-                    raise PageError(f"the page has more than {MAX_PAGE} bytes; serve the trial's metrics alone")
+                    raise PageError(TOO_LONG)
             return bytes(page)
     except TimeoutError:
-        raise PageError(f"no complete answer within {SECONDS:g} s") from None
+        raise PageError(TOO_SLOW) from None
     except aiohttp.ClientConnectorError as error:
         raise PageError(f"connection failed: {error.os_error.strerror or error.os_error}") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.sources.base import line_at
 from podium_cluster import clock
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import Batch, Position
 
 MAX_QUEUED = 1024  # records of a pod in memory; a script that sends more waits
 MAX_BATCH = 256

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podium_agent.observe.logs.tail import Batch, Position, Tail
+from podium_agent.observe.logs.tail import Tail
 from podium_core.logs.line_reader import MetricsFormat, line_reader
+from podium_core.sources.batch import Batch, Position
 
 
 class StdoutSource:

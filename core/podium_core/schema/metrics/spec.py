@@ -27,7 +27,11 @@ class MetricsSpec(SpecModel):
         "the page; default: /metrics.",
     )
     port: int | None = Field(
-        None, ge=1, le=65535, description="Port of the pod at which it serves its values (prometheus only)."
+        None,
+        ge=1,
+        le=65535,
+        description="Port of the pod at which it serves its values (prometheus only). The trial "
+        "gets it as `$(podium.metricsPort)` and in `PODIUM_METRICS_PORT`.",
     )
     period_seconds: int | None = Field(
         None, ge=5, le=3600, description="Seconds between two reads of the page (prometheus only). Default: 15."

@@ -22,7 +22,7 @@ RESERVED_ENV = frozenset(
     f"PODIUM_{name}"
     for name in (
         *("JOB", "TRIAL", "ATTEMPT", "PARAMS", "STEP_KEY", "METRIC", "GPU_MEMORY_BYTES", "GRACE_SECONDS", "PYTHON"),
-        *("CHECKPOINT", "CHECKPOINT_KEEP", "RESUME"),
+        *("CHECKPOINT", "CHECKPOINT_KEEP", "RESUME", "METRICS_PORT"),
     )
 )
 CHECKPOINT_VOLUME = "podium-checkpoint"
@@ -152,6 +152,9 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
                 yield Refusal("UnknownParameter", where, message)
             elif match.group(1) == "checkpoint" and spec.checkpoint is None:
                 yield Refusal("CheckpointRequired", where, f"{match.group()} needs checkpoint.path: add checkpoint")
-            elif match.group(1) not in ("args", "checkpoint"):
-                known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint)"
+            elif match.group(1) == "metricsPort" and spec.metrics.source != "prometheus":
+                message = f"{match.group()} needs metrics.source prometheus and its port: add them, or write the port"
+                yield Refusal("PortRequired", where, message)
+            elif match.group(1) not in ("args", "checkpoint", "metricsPort"):
+                known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint), $(podium.metricsPort)"
                 yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; known placeholders: {known}")

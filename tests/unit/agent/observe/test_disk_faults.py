@@ -23,10 +23,11 @@ from podium_agent.metrics import Metrics
 from podium_agent.node_setup import fill_trial_folder
 from podium_agent.observe.cgroups import find_remaining_containers
 from podium_agent.observe.gpu_notes import GpuNote, GpuNotes
-from podium_agent.observe.logs.tail import Position, Tail
+from podium_agent.observe.logs.tail import Tail
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_core.schema.gpunode import SlotState
+from podium_core.sources.batch import Position
 
 TRAIN = "ab" * 32
 UNREADABLE = Path("/proc/self/mem")

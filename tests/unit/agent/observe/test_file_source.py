@@ -17,11 +17,10 @@ from agent_builders import FIRST_PID, Machine, pod
 from descriptors import no_descriptors, no_threads
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.cri import LONGEST_LINE
-from podium_agent.observe.logs.tail import CHUNK, Position
-from podium_agent.observe.sources import file as file_source
-from podium_agent.observe.sources.file import ContainerPlace, FileSource
+from podium_agent.observe.sources.volume_source import ContainerPlace, VolumeSource, file_source
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources import file_reader
+from podium_core.sources.batch import CHUNK, LONGEST_LINE, Position
 
 TRAIN = "ab" * 32
 
@@ -41,9 +40,9 @@ class Trial:
         self.seconds = 60.0
         self.source = self.open(Position())
 
-    def open(self, position: Position) -> FileSource:
+    def open(self, position: Position) -> VolumeSource:
         place = ContainerPlace(self.machine.folder / "proc", lambda: self.container, self.seconds)
-        self.source = FileSource(place, self.metrics, position)
+        self.source = file_source(place, self.metrics, position)
         return self.source
 
     def append(self, text: str) -> None:
@@ -123,7 +122,7 @@ def test_lines_written_just_before_a_replacement_are_read(trial: Trial, monkeypa
             trial.append('{"step": 3}\n')
         return data
 
-    monkeypatch.setattr(file_source.os, "pread", late)
+    monkeypatch.setattr(file_reader.os, "pread", late)
     assert trial.texts() == ['{"step": 2}', '{"step": 3}']
 
 
@@ -217,7 +216,7 @@ def test_a_volume_that_hangs_does_not_hang_the_reader(trial: Trial, monkeypatch:
         answers.wait()
         return pread(*about)
 
-    monkeypatch.setattr(file_source.os, "pread", hanging)
+    monkeypatch.setattr(file_reader.os, "pread", hanging)
     trial.seconds = 0.01
     trial.open(Position())
 
@@ -349,7 +348,7 @@ def test_a_disk_error_while_a_file_is_opened_keeps_its_position(trial: Trial, mo
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_source, "_fingerprint", broken)
+        patch.setattr(file_reader, "_fingerprint", broken)
         assert trial.texts() == []
     assert source.fault is not None
     assert "Input/output error" in source.explain()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_agent.observe.logs.cri import TOLERANCE, LogLine, bounded_times
+from podium_core.sources.batch import TOLERANCE, LogLine, bounded_times
 
 TIMES = st.floats(0.0, 4e9)
 

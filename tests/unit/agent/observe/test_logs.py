@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.observe.logs.cri import Assembler, LogLine
-from podium_agent.observe.logs.tail import Position, Tail
+from podium_agent.observe.logs.cri import Assembler
+from podium_agent.observe.logs.tail import Tail
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import AdditionalValue, ParsedLine, line_reader
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import LogLine, Position
 
 GRID = Grid(maximize=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,13 +12,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
 from podium_agent.observe.sources import prometheus
-from podium_agent.observe.sources.exposition import MAX_LINES, PageSample, names_on, samples, value_of
-from podium_agent.observe.sources.prometheus import MAX_PAGE, PageError, PrometheusSource, fetch, page_url
+from podium_agent.observe.sources.prometheus import PageError, PrometheusSource, fetch, page_url
 from podium_core.logs.selectors import Selector, parse_selector
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources import page_reader
+from podium_core.sources.exposition import MAX_LINES, PageSample, names_on, samples, value_of
+from podium_core.sources.page_reader import MAX_PAGE
 
 PAGE = b"""# HELP acc Accuracy
 # TYPE acc gauge
@@ -88,6 +93,23 @@ def test_only_some_short_lines_are_parsed() -> None:
 def test_a_number_that_is_too_large_is_left_out(line: bytes) -> None:
     assert samples(line + b"\nloss 2", {"acc", "loss"})[-1] == PageSample("loss", {}, 2.0)
 
+    assert samples(line, {"acc"}) in ([], [PageSample("acc", {}, 1.0)])
+
+
+def test_a_real_page_is_read_as_prometheus_reads_it() -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("acc", "Accuracy", ["split", "fold"], registry=registry)
+    for split, value in (("val", 0.5), ('a "b" \\ c\nd', 1e-9), ("é,}", math.inf), ("", -1234567890123.0)):
+        gauge.labels(split, "1").set(value)
+    Counter("acc_seen", "Samples", registry=registry).inc(3)
+    text = generate_latest(registry)
+    names = {"acc", "acc_seen_total", "acc_seen_created"}
+    theirs = [one for family in text_string_to_metric_families(text.decode()) for one in family.samples]
+    assert [(one.name, dict(one.labels), one.value) for one in samples(text, names)] == [
+        (one.name, one.labels, one.value) for one in theirs
+    ]
+    assert len(theirs) == 6
+
 
 def test_an_unexpected_error_ends_only_this_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> list[PageSample]:
@@ -105,7 +127,7 @@ def test_an_unexpected_error_ends_only_this_read(monkeypatch: pytest.MonkeyPatch
             return len((await source.read(True)).lines)
 
         with monkeypatch.context() as patch:
-            patch.setattr(prometheus, "samples", broken)
+            patch.setattr(page_reader, "samples", broken)
             assert await reads() == 0
         assert "the page cannot be read: RecursionError: too deep" in source.explain()
         assert await reads() == 1

@@ -15,10 +15,10 @@ import pytest
 
 import podium
 from podium.push import KEPT, Push
-from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.sources.push import MAX_FLUSHES, MAX_QUEUED, PushQueue, PushQueues, PushSource, Record
 from podium_agent.observe.sources.push_server import BURST, PushServer
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import Position
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 METRICS = MetricsConfig.model_validate(

@@ -15,13 +15,13 @@ from descriptors import no_descriptors
 from event_files import append, event
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.tail import Position
-from podium_agent.observe.sources import tensorboard
+from podium_agent.observe.sources import volume_source
 from podium_agent.observe.sources.base import no_sooner
-from podium_agent.observe.sources.container_folder import MAX_FILES
-from podium_agent.observe.sources.file import ContainerPlace
-from podium_agent.observe.sources.tensorboard import TensorboardSource, names_of
+from podium_agent.observe.sources.volume_source import ContainerPlace, VolumeSource, event_source
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import Position
+from podium_core.sources.event_folder import MAX_FILES
+from podium_core.sources.event_reader import names_of
 
 TRAIN = "ab" * 32
 NAME = "events.out.tfevents.{}.host.1.0"
@@ -39,11 +39,11 @@ class Trial:
         self.metrics = MetricsConfig.model_validate(given | {"path": "/logs", "additional": ["val/loss"]} | more)
         self.source = self.open(Position())
 
-    def open(self, position: Position) -> TensorboardSource:
+    def open(self, position: Position) -> VolumeSource:
         place = ContainerPlace(
             self.machine.folder / "proc", lambda: Container(TRAIN, FIRST_PID, self.freezer), seconds=60.0
         )
-        self.source = TensorboardSource(place, self.metrics, position)
+        self.source = event_source(place, self.metrics, position)
         return self.source
 
     def read(self) -> list[tuple[float, dict[str, float]]]:
@@ -63,7 +63,7 @@ class Trial:
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
-    monkeypatch.setattr(tensorboard, "no_sooner", lambda _: no_sooner(0.0))  # the folder is listed in each pass
+    monkeypatch.setattr(volume_source, "no_sooner", lambda _: no_sooner(0.0))  # the folder is listed in each pass
     return Trial(tmp_path)
 
 

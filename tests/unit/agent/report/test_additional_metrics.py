@@ -13,8 +13,6 @@ from agent_builders import pod
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import position_from, to_status
 from podium_core.attempts.trial_status import curve_from
@@ -25,6 +23,7 @@ from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
+from podium_core.sources.batch import Batch, LogLine, Position
 
 GRID = Grid(maximize=True)
 NAMES = ("loss", "f1")

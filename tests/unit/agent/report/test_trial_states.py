@@ -12,7 +12,6 @@ import pytest
 from grouped_values import change
 
 from podium_agent.observe.gpu_health import GpuLoad, Reading, Sample, merge
-from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.report.node_status import (
     NodeFacts,
@@ -52,6 +51,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import TrialStatus
+from podium_core.sources.batch import Position
 
 R, OFF = SlotState.RUNNING, SlotState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")

@@ -14,7 +14,6 @@ from agent_writing import Writing, end, kill, log_cursor, started
 import podium_agent.observe.sources.stdout
 import podium_agent.report.trial_writer
 import podium_core.attempts.unread_log
-from podium_agent.observe.logs.tail import CHUNK
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.trial_record import TrialRecord
 from podium_core.attempts.lost_work import CompletionMarker, GateReport
@@ -23,6 +22,7 @@ from podium_core.logs.line_reader import ParsedLine
 from podium_core.logs.skipping import MAX_CONSECUTIVE
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import CHUNK
 
 TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podium_agent.observe.logs.cri import LogLine
 from podium_core.attempts.unread_log import AFTER, KEPT, UnreadLogNotes
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import LogLine
 
 METRICS = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}

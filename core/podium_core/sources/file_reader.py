@@ -1,10 +1,10 @@
-"""A file of the trial with metrics, line by line, while the script writes it.
+"""Lines of a trial's file with metrics, while the script writes it.
 
-The file is opened inside the container (`container_files`). It and its folder stay open, so that the last lines can be
-read when the container has ended. A file that was replaced is read to its end before the new one. A file that was
-written again in place is read from its beginning. A later attempt that appends to the same file continues at the
-stored offset. It is the same file if its first line, and the last bytes that were read, are those of the fingerprint.
-The first line alone does not tell: it is the header of every CSV file that the script writes.
+The file and its folder stay open, so that the last lines can be read when the trial's container has ended. A file that
+was replaced is read to its end before the new one. A file that was written again in place is read from its beginning. A
+later attempt that appends to the same file continues at the stored offset. It is the same file if its first line, and
+the last bytes that were read, are those of the fingerprint. The first line alone does not tell: it is the header of
+every CSV file that the script writes.
 """
 
 from __future__ import annotations
@@ -12,83 +12,65 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import CHUNK, Batch, Position
-from podium_agent.observe.sources.base import line_at
-from podium_agent.observe.sources.container_files import Root
-from podium_agent.observe.sources.lines import SEEN, LineAssembler, RawLine
-from podium_agent.observe.sources.volume_reads import VolumeReads
-from podium_cluster import clock
-from podium_core.logs.line_reader import line_reader
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.sources.batch import CHUNK, STREAM, LogLine, Position
+from podium_core.sources.files import Files
+from podium_core.sources.lines import SEEN, LineAssembler, RawLine
 
 FIRST_BYTES = 256  # by whose hash a file is recognised
 HEADER_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPlace:
-    """Where a container's files are, and the seconds within which its volumes must answer.
+class FileReader:
+    """Reader of one file. It may be called from one thread at a time.
 
-    `find` returns the container once its processes were seen.
+    `trouble`: why the last read yielded nothing; None before a read of the file. `position`: where a later reader
+    continues after the lines that were taken.
     """
 
-    proc: Path
-    find: Callable[[], Container | None]
-    seconds: float
-
-
-class FileSource:
-    """Source of the lines of one file in the trial's container."""
-
-    def __init__(self, place: ContainerPlace, metrics: MetricsConfig, position: Position) -> None:
-        """Raise ValueError where metrics.filter is invalid."""
-        self.parse = line_reader(metrics)
-        self.lost = 0
-        self._place = place
+    def __init__(self, metrics: MetricsConfig, position: Position, place: Callable[[], Files | None]) -> None:
+        """`place` returns where the file is, None until that exists. Raises ValueError where the filter is invalid."""
+        self.parse: Reader = line_reader(metrics)
+        self.position = position
+        self.trouble: str | None = None
+        self._find = place
         self._path = metrics.path
         self._csv = metrics.format == "csv"
-        self._position = position
-        self._reads = VolumeReads("file", metrics.path, place.seconds, self._let_go)
-        # the rest belongs to the thread of the call
-        self._root: Root | None = None
+        self._place: Files | None = None
         self._folder = self._file = -1
         self._lines = LineAssembler()
         self._ready: list[RawLine] = []
         self._reached = position
         self._bytes = 0
 
-    @property
-    def fault(self) -> OSError | None:
-        """Return why the last read failed, where a later one may succeed; None if nothing failed."""
-        return self._reads.fault
-
-    async def read(self, last: bool) -> Batch:
-        """Return the next lines, at most one chunk; none while the volume does not answer."""
-        more = await self._reads.more(lambda: self._read(last))
-        if more is None:
-            return Batch((), self._position, False)
+    def take(self, time: float) -> tuple[LogLine, ...]:
+        """Return what the last reads yielded, with this time, and set the position after it."""
         ready, self._ready = self._ready, []
-        self._position = self._reached
-        now = clock.now()
-        return Batch(tuple(_line(now, raw) for raw in ready), self._position, more)
+        self.position = self._reached
+        return tuple(LogLine(time, STREAM, raw.text, raw.start, raw.end) for raw in ready)
 
     def explain(self) -> str:
-        """Return why the file yields nothing; empty once it has yielded lines."""
-        return f"metrics.path {self._path}: {self._reads.trouble}" if self._reads.trouble else ""
-
-    def stored(self, position: Position) -> None:
-        """Ignore the stored position: the file remains."""
+        """Return nothing: the lines tell why they have no value."""
+        return ""
 
     def close(self) -> None:
         """Close the file: an open file keeps its volume from being detached."""
-        self._reads.close()
+        for descriptor in (self._file, self._folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._folder = -1
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
-    def _read(self, last: bool) -> bool:
+    def read(self, last: bool) -> bool:
+        """Read at most one chunk and return whether more is there; `last`: the file does not grow any more.
+
+        Raises OSError, or ValueError for a file that is refused.
+        """
         if self._file < 0 and not self._enter():
             return False
         data = self._unread()
@@ -108,7 +90,7 @@ class FileSource:
             return True
         if last:
             self._take(self._lines.end())
-        self._reads.trouble = "" if self._bytes else "the file is empty"
+        self.trouble = "" if self._bytes else "the file is empty"
         return False
 
     def _unread(self) -> bytes | None:
@@ -120,26 +102,25 @@ class FileSource:
     def _take(self, lines: list[RawLine]) -> None:
         self._ready += lines
         self._bytes = self._lines.read
-        self._reads.trouble = ""
+        self.trouble = ""
         first = self._reached.fingerprint.partition("-")[0] or _fingerprint(self._file)
         fingerprint = f"{first}-{self._lines.read}-{_hash(self._lines.seen)}" if first else ""
         self._reached = Position(PurePosixPath(self._path).name, fingerprint, self._lines.safe if first else 0)
 
     def _enter(self) -> bool:
         """Open the file, at the position of an earlier agent or attempt if it is the same file."""
-        if self._root is None:
-            container = self._place.find()
-            if container is None:
+        if self._place is None:
+            self._place = self._find()
+            if self._place is None:
                 return False
-            self._root = Root.open(self._place.proc, container)
-        root, path = self._root, PurePosixPath(self._path)
+        place, path = self._place, PurePosixPath(self._path)
         if self._folder < 0:
-            self._folder = root.folder(str(path.parent))
+            self._folder = place.folder(str(path.parent))
         try:
-            self._file = root.file(self._path)
+            self._file = place.file(self._path)
         except FileNotFoundError as missing:
             try:  # if the container has ended, its root is empty, but the folder is still open
-                self._file = root.file_in(self._folder, path.name)
+                self._file = place.file_in(self._folder, path.name)
             except OSError:
                 raise missing from None
         try:
@@ -159,10 +140,10 @@ class FileSource:
 
     def _was_replaced(self) -> bool:
         """Return whether another file has the path now."""
-        if self._root is None:
+        if self._place is None:
             return False
         try:
-            other = self._root.file(self._path)
+            other = self._place.file(self._path)
         except (OSError, ValueError):
             return False
         try:
@@ -173,15 +154,6 @@ class FileSource:
     def _leave(self) -> None:
         os.close(self._file)
         self._file, self._reached = -1, Position()
-
-    def _let_go(self) -> None:
-        for descriptor in (self._file, self._folder):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._folder = -1
-        if self._root is not None:
-            self._root.close()
-            self._root = None
 
 
 def _fingerprint(descriptor: int) -> str:
@@ -214,7 +186,3 @@ def _before(descriptor: int, offset: int) -> bytes:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
-
-
-def _line(now: float, raw: RawLine) -> LogLine:
-    return line_at(now, raw.text, raw.start, raw.end)

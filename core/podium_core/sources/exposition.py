@@ -1,18 +1,28 @@
-"""Samples of a page in Prometheus' text format: only lines of wanted metrics are parsed, in bounded number. Pure."""
+"""Samples of a page in Prometheus' text format: only lines of wanted metrics are parsed, in bounded number. Pure.
+
+The names and labels are those that selectors can name (`logs.selectors`).
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from podium_core.logs.selectors import Selector
+from podium_core.logs.selectors import Selector, labels_of
 
 MAX_LINES = 64  # of wanted metrics on one page
 MAX_LINE = 1024  # bytes
 SHOWN_NAMES = 8
+_BLANKS = r"[ \t]*"
+_LABEL = rf'[a-zA-Z_][a-zA-Z0-9_]*{_BLANKS}={_BLANKS}"(?:[^"\\\n]|\\[\\"n])*"'
+_LABELS = rf"\{{{_BLANKS}(?P<labels>(?:{_LABEL}(?:{_BLANKS},{_BLANKS}{_LABEL})*{_BLANKS},?)?){_BLANKS}\}}"
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[iI]nf|NaN|nan)"
+_SAMPLE = re.compile(  # a value may be followed by its time
+    rf"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*){_BLANKS}(?:{_LABELS})?{_BLANKS}(?P<value>{_NUMBER})"
+    rf"(?:[ \t]+{_NUMBER})?{_BLANKS}"
+)
 _NAME = re.compile(rb"(?m)^[a-zA-Z_:][a-zA-Z0-9_:]{0,127}(?=[{ \t])")
 
 
@@ -39,11 +49,13 @@ def samples(page: bytes, names: Iterable[str]) -> list[PageSample]:
 
 
 def _parsed(line: str) -> list[PageSample]:
-    try:
-        families = list(text_string_to_metric_families(f"{line}\n"))
-        return [PageSample(one.name, one.labels, float(one.value)) for family in families for one in family.samples]
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):  # the parser's own errors and slips
+    match = _SAMPLE.fullmatch(line)
+    labels = None if match is None else labels_of(match["labels"] or "")
+    if match is None or labels is None:
         return []
+    value = float(match["value"])
+    too_large = math.isinf(value) and match["value"][-1].isdecimal()
+    return [] if too_large else [PageSample(match["name"], labels, value)]
 
 
 def value_of(selector: Selector, found: Iterable[PageSample]) -> tuple[float | None, str]:

@@ -1,6 +1,6 @@
-"""Event files in a folder of a running container, listed and read in bounded amounts.
+"""Event files in a folder of a trial, listed and read in bounded amounts.
 
-The folder stays open, so that its files can still be read when the container has ended.
+The folder stays open, so that its files can still be read when the trial's container has ended.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 
-from podium_agent.observe.sources.base import is_fault
-from podium_agent.observe.sources.container_files import RefusedFileError, Root
+from podium_core.sources.files import Files, RefusedFileError, is_fault
 
 MAX_FILES = 32  # the newest ones count
 MAX_ENTRIES = 4096  # names that one listing looks at
@@ -24,11 +23,11 @@ MARK = "tfevents"
 class EventFolder:
     """A folder with event files."""
 
-    def __init__(self, root: Root, path: str) -> None:
+    def __init__(self, place: Files, path: str) -> None:
         """Open the folder; raise OSError if there is none."""
-        self._root = root
+        self._place = place
         self._path = path
-        self._descriptor = root.folder(path)
+        self._descriptor = place.folder(path)
 
     def close(self) -> None:
         """Close the folder."""
@@ -37,9 +36,9 @@ class EventFolder:
     def files(self) -> list[str]:
         """Return the paths of the newest event files below the folder, in the order of their names."""
         try:
-            again = self._root.folder(self._path)  # it may have been removed and created again
+            again = self._place.folder(self._path)  # it may have been removed and created again
         except OSError:
-            pass  # the container has ended
+            pass  # the container has ended, or the folder is gone
         else:
             os.close(self._descriptor)
             self._descriptor = again
@@ -49,7 +48,7 @@ class EventFolder:
 
     def read(self, name: str, offset: int, size: int) -> bytes | None:
         """Return bytes of a file; None if it is shorter than `offset`. Raises OSError or RefusedFileError."""
-        file = self._root.file_in(self._descriptor, name)
+        file = self._place.file_in(self._descriptor, name)
         try:
             return None if os.fstat(file).st_size < offset else os.pread(file, size, offset)
         finally:
@@ -57,7 +56,7 @@ class EventFolder:
 
     def _walk(self, folder: int, prefix: str, depth: int) -> Iterator[tuple[float, str] | None]:
         """Yield time and path of each event file, and None for each other entry."""
-        for name in self._root.names(folder, MAX_ENTRIES):
+        for name in self._place.names(folder, MAX_ENTRIES):
             path = f"{prefix}{name}"
             if len(path) > MAX_NAME or not path.isprintable():
                 yield None

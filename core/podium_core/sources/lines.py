@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from podium_agent.observe.logs.cri import LONGEST_LINE
+from podium_core.sources.batch import LONGEST_LINE
 
 SEEN = 64  # bytes before the read offset by which a file that was rewritten in place is recognised
 

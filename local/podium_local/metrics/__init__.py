@@ -1,0 +1,1 @@
+"""Sources of the metrics of trials on this machine; the readers are those of the core."""
