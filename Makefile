@@ -24,7 +24,7 @@ BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_p
 .PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden record-metrics bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist sbom lock clean clean-cache
+	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist release release-check sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -217,6 +217,14 @@ bench-rivals: setup ## two searches by Optuna, Ray Tune and Podium on this machi
 dist: setup ## build wheel, source archive, chart, bill of materials and SHA256SUMS in dist/, reproducibly (ROOTFS=: of an image, too)
 	@rm -rf dist
 	@$(BIN)/python tools/dist.py dist $(and $(ROOTFS),--rootfs $(ROOTFS))
+
+release-check: setup ## check that all files state the same version, and that the tag has it (TAG=vVERSION)
+	@$(BIN)/python tools/release.py $(and $(TAG),--tag $(TAG))
+
+release: setup ## build all files of a release in dist/, with the image (REPOSITORY=HOST/podium, PLATFORMS=, TAG=, SOURCE=, UNCOMMITTED=1)
+	@rm -rf dist
+	@$(BIN)/python tools/release.py dist $(and $(REPOSITORY),--repository $(REPOSITORY)) $(and $(PLATFORMS),--platforms $(PLATFORMS)) \
+		$(and $(TAG),--tag $(TAG)) $(and $(SOURCE),--source $(SOURCE)) $(and $(UNCOMMITTED),--uncommitted)
 
 sbom: setup ## write the bills of materials (CycloneDX) in build/sbom (ROOTFS=FOLDER: of an image with this root folder, too)
 	@$(BIN)/python tools/sbom.py build/sbom $(and $(ROOTFS),--rootfs $(ROOTFS))

@@ -45,10 +45,9 @@ def build_python(root: Path, folder: Path, epoch: int) -> None:
     subprocess.run(command, cwd=root, env=environment, check=True, timeout=BUILD_SECONDS, stdout=subprocess.DEVNULL)
 
 
-def package_chart(helm: Path, root: Path, folder: Path, epoch: int) -> Path:
-    """Package the chart with Podium's version as its own and as the image's tag; return the archive."""
-    version = sbom.project_version(root)
-    command = [str(helm), "package", str(root / "charts/podium"), f"--version={version}", f"--app-version={version}"]
+def package_chart(helm: Path, chart: Path, version: str, folder: Path, epoch: int) -> Path:
+    """Package a chart with Podium's version as its own and as the image's tag; return the archive."""
+    command = [str(helm), "package", str(chart), f"--version={version}", f"--app-version={version}"]
     subprocess.run([*command, f"--destination={folder}"], check=True, timeout=BUILD_SECONDS, stdout=subprocess.DEVNULL)
     archive = folder / f"podium-{version}.tgz"
     archive.write_bytes(normalised(archive.read_bytes(), epoch))
@@ -92,7 +91,7 @@ def main() -> int:
             raise ValueError(f"{folder} is not empty; SHA256SUMS would list files of another build. Empty it")
         epoch = sbom.source_date()
         build_python(sbom.ROOT, folder, epoch)
-        package_chart(find_helm(), sbom.ROOT, folder, epoch)
+        package_chart(find_helm(), sbom.ROOT / "charts/podium", sbom.project_version(), folder, epoch)
         sbom.write(folder, epoch, options.rootfs)
         print(write_checksums(folder).read_text(), end="")
     except (OSError, ValueError, subprocess.SubprocessError) as error:

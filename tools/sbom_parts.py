@@ -17,6 +17,12 @@ from packaging.utils import canonicalize_name
 
 PYTHON_FOLDERS = ("opt/podium/lib/python3*/site-packages", "usr/local/lib/python3*/site-packages")
 PROGRAMS = "usr/local/lib/podium"
+FILES = (
+    *(f"{folder}/*.dist-info/METADATA" for folder in PYTHON_FOLDERS),
+    *("var/lib/dpkg/status", "var/lib/dpkg/status.d/*", "usr/lib/os-release", f"{PROGRAMS}/*"),
+    *("usr/local/include/python3*/patchlevel.h", "usr/local/bin/python3*"),
+)
+"""The files of an image that `read_image` reads, as patterns."""
 _VIA = re.compile(r"^    #(?: via|  ) (?P<name>[A-Za-z0-9._-]+)")
 _PYTHON_VERSION = re.compile(r'^#define PY_VERSION\s+"(?P<version>[^"]+)"', re.MULTILINE)
 
