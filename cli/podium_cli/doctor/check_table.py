@@ -210,7 +210,7 @@ CHECKS = (
         "GPUsGivenOutOnce",
         GPUS,
         "Only one of Podium and other device plugins or drivers gives out the node's GPUs.",
-        "Hand the node over to one of them (docs/how-to/give-a-node-to-another-plugin.md), or use gpus.mode=reservations.",
+        "Give the node to one of them (docs/how-to/give-a-node-to-another-plugin.md), or use gpus.mode=reservations.",
     ),
     Check(
         "ReservableGPUs",
