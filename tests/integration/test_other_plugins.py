@@ -1,6 +1,6 @@
 """A node is handed over between another device plugin and Podium, in both directions, on a real kubelet.
 
-At no time do both offer its GPU.
+At no time do both offer its GPU. `podium doctor` reads the same kubelet.
 """
 
 from __future__ import annotations
@@ -62,17 +62,29 @@ def phase(node: Node, name: str) -> str:
     return str(node.get("pod", name)["status"]["phase"])
 
 
-def diagnosis(node: Node, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return what `podium doctor` finds about the owner of the node's GPUs."""
+def diagnosis(node: Node, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    """Return what `podium doctor` finds about the node, by check."""
     code = run(["doctor", NODE, "-o", "json", "--kubeconfig", str(node.cluster.kubeconfig)])
     items = json.loads(capsys.readouterr().out)["items"]
     assert code is (Exit.FAILED if any(one["result"] == "error" for one in items) else Exit.OK)
-    return dict(next(one for one in items if one["check"] == "GPUsGivenOutOnce"))
+    return {one["check"]: one for one in items if one["where"] == NODE}
 
 
 def events(node: Node) -> list[str]:
     found = node.get("events")["items"]
     return [one["message"] for one in found if one["reason"] == "OtherDevicePlugin"]
+
+
+def test_the_doctor_reads_a_real_kubelet(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    until(lambda: allocatable(node) == "4", "4 slots")
+    found = diagnosis(node, capsys)
+    version = "cgroup v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "cgroup v1"
+    assert found["CgroupVersion"]["message"].startswith(version)
+    assert found["CgroupDriver"]["message"].startswith("cgroupfs")
+    assert found["FeatureGates"]["result"] == "ok"
+    assert found["ContainerRuntime"]["message"].startswith("containerd://2.")
+    assert found["SlotsOffered"]["message"] == "slots: 4; GPUs: 1"
+    assert found["GPUsGivenOutOnce"]["result"] == "ok"
 
 
 def test_podium_steps_back_while_another_plugin_offers_the_gpu(
@@ -85,7 +97,7 @@ def test_podium_steps_back_while_another_plugin_offers_the_gpu(
     assert "nvidia.com/gpu (1)" in usable(node)["message"]
     assert [gpu["slots"] for gpu in node.gpunode()["status"]["gpus"]] == [0]
     until(lambda: len(events(node)) == 1, "one Event")
-    found = diagnosis(node, capsys)
+    found = diagnosis(node, capsys)["GPUsGivenOutOnce"]
     assert found["result"] == "error"
     assert "OtherDevicePlugin" in found["message"]
     assert "gpus.mode=reservations" in found["cure"]
@@ -105,7 +117,7 @@ def test_podium_steps_back_while_another_plugin_offers_the_gpu(
     until(lambda: usable(node)["status"] == "True", "the condition")
     until(lambda: phase(node, "slot") == "Running", "the pod with a slot runs")
     assert len(events(node)) == 1
-    assert diagnosis(node, capsys)["result"] == "ok"
+    assert diagnosis(node, capsys)["GPUsGivenOutOnce"]["result"] == "ok"
     node.cluster.kubectl("delete", "pod", "slot", "--wait=true")
 
 

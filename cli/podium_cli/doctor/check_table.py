@@ -210,8 +210,7 @@ CHECKS = (
         "GPUsGivenOutOnce",
         GPUS,
         "Only one of Podium and other device plugins or drivers gives out the node's GPUs.",
-        "Remove the other plugin from the node, or use gpus.mode=reservations "
-        "(docs/how-to/share-gpus-with-other-plugins.md).",
+        "Give the node to one of them (docs/how-to/give-a-node-to-another-plugin.md), or use gpus.mode=reservations.",
     ),
     Check(
         "ReservableGPUs",
