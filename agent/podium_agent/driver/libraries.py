@@ -48,7 +48,7 @@ class LibrariesMissingError(Exception):
 class DriverFiles:
     """Where the agent looks for the driver.
 
-    `node` is the root of the node's file system. `explicit` is the folder of `agent.driver.libraryPath`, None to search.
+    `node` is the root folder of the node. `explicit` is the folder of `agent.driver.libraryPath`, None to search.
     `devices` is the /dev of the agent's container.
     """
 
