@@ -1,8 +1,9 @@
 """Small files on the node's disk that the next agent reads, one folder for each purpose.
 
 `admissions`, `exclusive_allocations` and `migration.artifacts` use them. A write replaces the whole file. The files
-are not synced: they must outlive the agent, and a reboot of the node ends what they describe. A folder that cannot be
-written is logged and stops nothing. All calls block.
+are not synced: they must outlive the agent, and a reboot of the node ends what they describe. A power failure may
+leave a file without its content, which is removed. A folder that cannot be written is logged and stops nothing. All
+calls block.
 """
 
 from __future__ import annotations
@@ -74,14 +75,20 @@ class Notes(Generic[N]):
         return {place.name for place in there if not place.name.startswith(".")}
 
     def all(self) -> dict[str, N]:
-        """Return the notes by name; an unreadable file is logged and skipped.
+        """Return the notes by name; an unreadable file is logged and skipped, one without content is removed.
 
         Raises OSError if the folder cannot be read.
         """
         notes: dict[str, N] = {}
         for name in sorted(self.names()):
             try:
-                notes[name] = self._kind.model_validate_json((self._folder / name).read_text())
+                content = (self._folder / name).read_text()
+                if content.strip("\0"):
+                    notes[name] = self._kind.model_validate_json(content)
+                    continue
             except (OSError, ValueError) as error:
                 log.error("%s is not a readable note of %s: %s", self._folder / name, self._of, error)
+                continue
+            log.warning("the note of %s %s is removed: it was never on the disk, since the node failed", self._of, name)
+            self.drop(name)
         return notes

@@ -241,7 +241,8 @@ class Observer:
             heeds = not elsewhere and any(
                 handles_sigterm(self._settings.proc, one.pid) for one in record.processes.containers.values()
             )
-        return Termination(deleting, heeds, deadline, record.pod.termination.grace, record.end.over_since)
+        denied = record.pod.status.denied and not record.end.absent
+        return Termination(deleting, heeds, deadline, record.pod.termination.grace, record.end.over_since, denied)
 
     def _termination_seen(self, processes: PodProcesses, just_frozen: bool) -> bool:
         """Return whether a SIGTERM, or the preStop hook before it, is pending: nothing enters a frozen container."""

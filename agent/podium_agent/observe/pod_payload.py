@@ -93,6 +93,7 @@ class ReportedStatus(StatusModel):
     """Status of a pod."""
 
     phase: str = "Pending"
+    reason: str = ""
     pod_ip: str = Field("", alias="podIP")
     conditions: list[ReportedCondition] = Field(default_factory=list)
     container_statuses: list[ContainerStatus] = Field(default_factory=list)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from podium_agent.observe.pod_payload import ContainerSpec, ContainerState, PodPayload, PodSpec
 from podium_agent.suspension.gpu_state_notes import GpuState
+from podium_core.domain.observe import is_denial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import controlling_trial
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
@@ -58,10 +59,12 @@ class PodGate:
 class PodStatus:
     """What the API reports of a trial's pod as a whole.
 
-    `ip`: its own address; empty without one, and for a pod in the network of its node.
+    `denied`: a kubelet denied its admission; if the kubelet was restarted, its processes may still run. `ip`: its own
+    address; empty without one, and for a pod in the network of its node.
     """
 
     ended: bool = False
+    denied: bool = False
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # status and reason, by type
     ip: str = ""
 
@@ -184,6 +187,7 @@ def _gate(pod: PodPayload) -> PodGate:
 def _status(pod: PodPayload) -> PodStatus:
     status, main = pod.status, pod.status.container_statuses
     return PodStatus(
+        denied=status.phase == "Failed" and is_denial(status.reason),
         ended=status.phase in ("Succeeded", "Failed")
         or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
         conditions={one.type: (one.status, one.reason) for one in status.conditions},

@@ -30,7 +30,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.attempts.lost_work import AttemptStart
 from podium_core.attempts.trial_status import curve_from, ledger_from, reached
-from podium_core.attempts.usage_ledger import begin_attempt
+from podium_core.attempts.usage_ledger import UsageLedger, begin_attempt
 from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.trial import HyperParamTrial, TrialStatus
 from podium_core.sources.batch import Position
@@ -247,6 +247,11 @@ class TrialWriter:
             begins_at = save or 0.0
             trial_record.touch()
             log.info("%s: its record begins", pod.name)
+        elif self._rebooted_since_allocation(ledger):
+            # it did not run while the node was down
+            start = AttemptStart(None, trial_record.node, pod.attempt)
+            ledger = begin_attempt(ledger, start, None, status.gpu_seconds, clock.now(), migrated=True)
+            trial_record.touch()
         metrics = pod.settings.metrics
         rereads = metrics is not None and metrics.source in PATH_SOURCES
         position = position_from(status, None if rereads else pod.uid, self.container)
@@ -258,6 +263,17 @@ class TrialWriter:
                 stored = status.container_checkpoint
                 trial_record.container_checkpoint = CheckpointResult(result=stored, published=stored)
         self._reader.prepare(self._logs(self.container))
+
+    def _rebooted_since_allocation(self, ledger: UsageLedger) -> bool:
+        """Return whether the node has booted since the trial's open allocation began there."""
+        last = ledger.allocations[-1] if ledger.allocations else None
+        if last is None or last.end is not None or last.node != self._record.node:
+            return False
+        try:
+            uptime = float((self._settings.proc / "uptime").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return False
+        return last.start < clock.now() - uptime
 
     async def _get(self) -> HyperParamTrial | None:
         """Return the trial; None if it is gone. Raises ApiError."""

@@ -227,6 +227,9 @@ class NodeReconciler:
             if record.pod.gate.present or record.end.ended:
                 trial_record.follow(record.state, record.gpus, now)
             if record.end.ended and record.end.over_since is not None and not life.closed:
+                if not life.started:
+                    # a kubelet that denied it after a reboot shows no container: if it has an allocation, close that
+                    life.started = life.orphaned = True
                 life.closed = True
                 trial_record.urgent.set()
         for record in observer.removed:

@@ -25,6 +25,8 @@ depends only on the present state, never on its earlier answers. The rules:
 - Of two pods of one trial only the newer may run. A pod that has ended, as the API reports, is left to the kubelet; its
   GPU stays occupied until the kernel sees none of its processes. If the kubelet does not act, the pod is frozen. It is
   never thawed, because another pod may already continue from its checkpoints.
+- The exception is a pod that a restarted kubelet denied while its processes run. Its next attempt waits for the agent's
+  final report, so a suspended trial is thawed as if its pod were deleted, to write its last checkpoint.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> t
     ordered = sorted(trials, key=lambda trial: (trial.key, trial.pod.attempt, trial.pod.uid))
     if run_queues.released:
         return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
-    holders = _holders(run_queues, ordered)
+    holders = _holders(run_queues, ordered, now)
     return tuple(
         action for trial in ordered if (action := _action(run_queues, trial, holders, ordered, now)) is not None
     )
@@ -141,11 +143,11 @@ def _released(trial: LocalTrial, now: float) -> Action | None:
     return None
 
 
-def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
+def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> Mapping[str, LocalTrial]:
     """Claim GPUs greedily in the global order; return the holder of each claimed GPU."""
     candidates = []
     for trial in trials:
-        position = _queue_position(run_queues, trial, trials)
+        position = _queue_position(run_queues, trial, trials, now)
         if position is not None:
             # of two deleted pods the one with less time comes first
             deadline = math.inf if trial.termination.deadline is None else trial.termination.deadline
@@ -157,12 +159,12 @@ def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str
     return claimed
 
 
-def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
+def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[LocalTrial], now: float) -> int | None:
     """Return the worst position of the trial over its GPUs, -1 for a deleted pod, or None if it may not run."""
     if not trial.gpus:
         return None
     if trial.termination.deleting:
-        return -1 if _ending(trial) and not _lacks_memory(trial) else None
+        return -1 if _ending(trial, trials, now) and not _lacks_memory(trial) else None
     if _newer_pod(trial, trials) is not None:
         return None
     if trial.state is SlotState.GATED and trial.gate is not Gate.WAITING:
@@ -185,12 +187,23 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
     return max(positions)
 
 
-def _ending(trial: LocalTrial) -> bool:
+def _ending(trial: LocalTrial, trials: Sequence[LocalTrial], now: float) -> bool:
     """Return whether a deleted trial runs, or would handle its SIGTERM once it is thawed."""
     if trial.occupies:
         return True
+    may_run = trial.termination.over_since is None or _may_checkpoint(trial, trials, now)
+    return trial.state is SlotState.SUSPENDED and trial.termination.handles_sigterm and may_run
+
+
+def _may_checkpoint(trial: LocalTrial, trials: Sequence[LocalTrial], now: float) -> bool:
+    """Return whether a trial whose pod was denied may still write a checkpoint: no later pod reads it already."""
+    return trial.termination.denied and not _overdue(trial, now) and _newer_pod(trial, trials) is None
+
+
+def _overdue(trial: LocalTrial, now: float) -> bool:
+    """Return whether a working kubelet would have ended the trial's pod by now."""
     end = trial.termination
-    return trial.state is SlotState.SUSPENDED and end.handles_sigterm and end.over_since is None
+    return end.over_since is not None and now - end.over_since >= end.grace + ORPHAN_SECONDS
 
 
 def _lacks_memory(trial: LocalTrial) -> bool:
@@ -256,9 +269,9 @@ def _end(
 ) -> Action | None:
     """Decide for a deleted pod: a frozen trial is thawed to receive its SIGTERM, alone on the GPU if possible."""
     end, suspension = trial.termination, trial.suspension
-    if end.over_since is not None:
-        overdue = now - end.over_since >= end.grace + ORPHAN_SECONDS
-        stop = trial.state is SlotState.RUNNING and trial.freezable and overdue and now >= suspension.retry_at
+    if end.over_since is not None and not _may_checkpoint(trial, trials, now):
+        late = trial.state is SlotState.RUNNING and _overdue(trial, now)
+        stop = late and trial.freezable and now >= suspension.retry_at
         return Suspend(trial, "Orphan") if stop else None
     if now < suspension.retry_at or not end.handles_sigterm:
         return None
@@ -276,7 +289,7 @@ def _end(
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
-    return Resume(trial, "Deleted")
+    return Resume(trial, "Deleted" if end.over_since is None else "Denied")
 
 
 def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:

@@ -49,7 +49,8 @@ class LocalPod:
 class Termination:
     """The end of a trial's pod.
 
-    `over_since`: since when its pod has ended or is gone according to the API, while its processes run.
+    `over_since`: since when its pod has ended or is gone according to the API, while its processes run. `denied`: it
+    has ended because a restarted kubelet denied its admission; the kubelet leaves its processes their grace period.
     """
 
     deleting: bool = False
@@ -57,6 +58,7 @@ class Termination:
     deadline: float | None = None  # when the kubelet kills a deleted pod
     grace: float = 30.0  # seconds of the grace period
     over_since: float | None = None
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

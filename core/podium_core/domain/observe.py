@@ -19,8 +19,10 @@ from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 Gate = Literal["None", "Waiting", "Running", "Done"]
 EndKind = Literal["Succeeded", "TrialFailure", "Disrupted", "NotEnded"]
 
-# pod.status.reason of pods that the cluster ended or rejected; kubelet admission also sets OutOf<resource>.
-_DISRUPTIONS = frozenset(
+# pod.status.reason of pods whose admission the kubelet denied; there is also OutOf<resource>.
+_DENIALS = frozenset({"NodeAffinity", "TopologyAffinityError", "UnexpectedAdmissionError", "AdmissionError"})
+# pod.status.reason of pods that the cluster ended or rejected
+_DISRUPTIONS = _DENIALS | frozenset(
     {
         "Evicted",
         "Preempting",
@@ -29,10 +31,6 @@ _DISRUPTIONS = frozenset(
         "NodeShutdown",
         "Terminated",
         "Shutdown",
-        "NodeAffinity",
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-        "AdmissionError",
     }
 )
 # reason of the condition DisruptionTarget that an agent writes if the driver ended a process during a suspension
@@ -132,6 +130,14 @@ class PodEnd:
     message: str
 
 
+def is_denial(reason: str) -> bool:
+    """Return whether a failed pod has this reason because the kubelet denied its admission.
+
+    A restarted kubelet admits all pods again. Those that run then may be denied, and their processes end later.
+    """
+    return reason in _DENIALS or reason.startswith("OutOf")
+
+
 def retry_delay(failures: int) -> float:
     """Return the seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
     return backoff_pause(failures, _FIRST_RETRY, _LONGEST_RETRY)
@@ -163,7 +169,7 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd(
             "Disrupted", "PodDisrupted", f"The cluster ended the pod ({pod.disruption}). {pod.message}".strip()
         )
-    if pod.reason in _DISRUPTIONS or pod.reason.startswith("OutOf"):
+    if pod.reason in _DISRUPTIONS or is_denial(pod.reason):
         reason = "PodRejected" if pod.end.code is None else "PodDisrupted"
         return PodEnd("Disrupted", reason, f"The cluster ended the pod ({pod.reason}). {pod.message}".strip())
     if pod.deleting:

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 
 from podium_core.domain.backoff import backoff_pause
-from podium_core.domain.observe import FINAL_REPORT_SECONDS
-from podium_operator.observe.cluster_state import ClusterState
+from podium_core.domain.observe import FINAL_REPORT_SECONDS, is_denial
+from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.trial_state import TrialState
 
 FIRST_PAUSE = 1.0
@@ -58,6 +58,9 @@ class FinalReportWait:
     one checkpoint only has removed the older one by then. The agent closes the trial's GPU allocation in the same
     patch, so an open allocation means that the report is outstanding. The wait takes at most FINAL_REPORT_SECONDS.
     Only its start is remembered: a new operator starts to wait again.
+
+    A restarted kubelet may deny a pod whose processes run, or are suspended without an allocation. They end later and
+    write a checkpoint first. The agent lists the pod until then. The wait may last for its grace period in addition.
     """
 
     def __init__(self) -> None:
@@ -66,10 +69,11 @@ class FinalReportWait:
     def may_continue(self, cluster: ClusterState, trial: TrialState, now: float) -> bool:
         """Return True if the next attempt may start. `now`: seconds of a monotonic clock."""
         uid = trial.metadata.uid
-        if not self._is_outstanding(cluster, trial):
+        grace = self._grace_of_denied(cluster, trial)
+        if grace is None and not self._is_outstanding(cluster, trial):
             self._since.pop(uid, None)
             return True
-        return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
+        return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS + (grace or 0.0)
 
     def forget(self, cluster: ClusterState) -> None:
         """Forget trials that do not exist any more."""
@@ -80,5 +84,17 @@ class FinalReportWait:
         """Return True if an agent that responds has not closed the trial's last GPU allocation."""
         if not trial.status.allocations or trial.status.allocations[-1].end is not None:
             return False
-        node = trial.status.allocations[-1].node
-        return node not in cluster.unresponsive and any(there.metadata.name == node for there in cluster.nodes)
+        return _has_agent(cluster, trial.status.allocations[-1].node)
+
+    def _grace_of_denied(self, cluster: ClusterState, trial: TrialState) -> float | None:
+        """Return the grace period of a denied pod whose agent still sees its processes; None without one."""
+        pod, job = cluster.latest_pod.get(trial_key(trial)), cluster.job_by_key.get(job_key(trial))
+        if pod is None or job is None or pod.uid not in cluster.gpus_by_pod or not _has_agent(cluster, pod.facts.node):
+            return None
+        denied = pod.facts.phase == "Failed" and is_denial(pod.facts.reason)
+        return float(job.spec.suspension.grace_period_seconds) if denied else None
+
+
+def _has_agent(cluster: ClusterState, node: str | None) -> bool:
+    """Return True if the agent of this node responds."""
+    return node not in cluster.unresponsive and any(there.metadata.name == node for there in cluster.nodes)

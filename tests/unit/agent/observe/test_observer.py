@@ -181,6 +181,23 @@ def test_the_record_of_an_ended_pod_closes_with_its_last_process(on_node: Callab
     on_node(scene)
 
 
+def test_after_a_reboot_the_record_of_a_denied_pod_is_only_closed(on_node: Callable[..., None]) -> None:
+    """The kubelet does not report that its gate was passed, and none of its processes is left."""
+
+    def scene(node: Node) -> None:
+        pods = WatchCache(cast(Api, None), Selection(PODS), parse)
+        nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
+        node_reconciler = NodeReconciler(
+            AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
+        )
+        node.look(pod(status__ended=True, status__denied=True, gate__passed=False))
+        node_reconciler._update_trial_records(node.observer, 1.0)
+        life = node_reconciler.trial_records[pod().uid].life
+        assert (life.orphaned, life.started, life.ended, life.closed) == (True,) * 4
+
+    on_node(scene)
+
+
 def test_a_pod_that_ended_without_an_agent_gets_a_record_that_is_only_closed(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         opened: list[TrialRecord] = []

@@ -5,6 +5,7 @@
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
 | there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
+| denied by a restarted kubelet, still runs | there | the same, but thawed to write a checkpoint | here |
 | gone from the API, still runs | there | the same, also by an agent that starts later | here, test_admissions |
 | none | there | nothing: the operator makes one | test_operator |
 | claims to be a trial's, and is not | - | is never let in | here |
@@ -101,7 +102,7 @@ def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., N
 
 GONE_FROM_THE_API: tuple[TrialPod, ...] = ()
 OVER = {
-    "failed by a restarted kubelet": (pod(status__ended=True, gate__passed=False),),
+    "failed": (pod(status__ended=True, gate__passed=False),),
     "deleted by force": GONE_FROM_THE_API,
 }
 
@@ -144,6 +145,72 @@ def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple
         assert node.steps(order("a"), *after, now=200.0) == set()
 
     on_node(scene)
+
+
+@pytest.mark.parametrize("new_agent", [False, True])
+def test_a_pod_that_a_restarted_kubelet_denied_is_thawed_alone(on_node: Callable[..., None], new_agent: bool) -> None:
+    """Its processes get a SIGTERM and their grace period; a frozen process could not write a checkpoint."""
+
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        freezer.ask(True)
+        holder = pod("b", containers__running=frozenset({"cd" * 32}))
+        other = node.run(holder, "cd" * 32, os.getppid())
+        assert node.state(pod(containers__running=frozenset({TRAIN})), holder) is SlotState.SUSPENDED
+        if new_agent:
+            node.restart_agent()
+        denied = pod(status__ended=True, status__denied=True, gate__passed=False)
+        assert node.steps(order("b", "a"), denied, holder) == {"suspend b-0 Ending"}
+        other.ask(True)
+        assert node.steps(order("b", "a"), denied, holder) == {"resume a-0 Denied", "wait b-0 GPUInUse"}
+        freezer.ask(False)
+        assert node.steps(order("b", "a"), denied, holder) == {"wait b-0 GPUInUse"}
+        (freezer.path / "cgroup.procs").write_text("")
+        assert node.steps(order("b", "a"), denied, holder) == {"resume b-0 FirstInRunQueue"}
+
+    on_node(scene)
+
+
+def test_a_denied_pod_is_not_thawed_beside_its_successor(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid()).ask(True)
+        assert node.state(pod(containers__running=frozenset({TRAIN}))) is SlotState.SUSPENDED
+        new = pod(attempt=1, gate__passed=False)
+        node.waits_at_its_gate(new)
+        denied = pod(status__ended=True, status__denied=True, gate__passed=False)
+        assert node.steps(order("a"), denied, new) == {"admit a-1 FirstInRunQueue"}
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "denied"),
+    [
+        ("Failed", "UnexpectedAdmissionError", True),
+        ("Failed", "OutOfpodium.dev/gpu", True),
+        ("Failed", "NodeAffinity", True),
+        ("Failed", "Evicted", False),
+        ("Failed", "", False),
+        ("Running", "UnexpectedAdmissionError", False),
+    ],
+)
+def test_a_denied_pod_is_recognised(phase: str, reason: str, denied: bool) -> None:
+    owner = {
+        "kind": "HyperParamTrial",
+        "name": "a",
+        "uid": "u",
+        "controller": True,
+        "apiVersion": "podium.dev/v1alpha1",
+    }
+    meta = {
+        "name": "a-0",
+        "namespace": "d",
+        "uid": "p",
+        "labels": {"podium.dev/trial": "a"},
+        "ownerReferences": [owner],
+    }
+    parsed = parse({"metadata": meta, "spec": {}, "status": {"phase": phase, "reason": reason}})
+    assert (parsed.status.denied, parsed.status.ended) == (denied, phase == "Failed")
 
 
 @pytest.mark.parametrize("after", OVER.values(), ids=OVER)

@@ -495,6 +495,31 @@ def test_an_allocation_opened_for_the_end_is_written_before_the_pod_is_gone(writ
     assert len(write(scene, allocations=allocations).status["allocations"]) == 2
 
 
+@pytest.mark.parametrize(("up", "node", "counted"), [(300.0, "n", 40), (900.0, "n", 600), (300.0, "another", 600)])
+def test_the_time_in_which_its_node_was_down_is_not_counted(
+    write: Callable[..., TrialServer], up: float, node: str, counted: int
+) -> None:
+    """The allocation began 600 s ago, and 40 s of it were reported. The pod is still there after the reboot."""
+    since = datetime.fromtimestamp(time.time() - 600, UTC)
+
+    async def scene(writing: Writing) -> None:
+        (writing.machine.settings().proc / "uptime").write_text(f"{up} 1.0\n")
+        await writing.whole_life(started(pod()))
+
+    server = write(
+        scene,
+        allocations=[{"gpus": ["G"], "node": node, "start": since.isoformat()}],
+        logCursor=log_cursor(pod().uid, step=7.0),
+        gpuSeconds=40.0,
+    )
+    (allocation,) = server.parsed.allocations
+    assert allocation.end is not None
+    assert (allocation.end - since).total_seconds() == pytest.approx(counted, abs=5.0)
+    assert server.parsed.gpu_seconds == pytest.approx(counted, abs=5.0)
+    assert server.parsed.log_cursor is not None
+    assert server.parsed.log_cursor.complete
+
+
 @pytest.mark.parametrize("whose", ["its own", "a later pod's"])
 def test_the_allocation_of_a_deleted_pod_is_closed_as_reported(write: Callable[..., TrialServer], whose: str) -> None:
     """No agent was there when it ended. The cursor stays: the next attempt counts from it what was lost."""

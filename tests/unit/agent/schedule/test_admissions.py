@@ -66,6 +66,15 @@ def test_an_unreadable_note_is_skipped(tmp_path: Path, name: str, text: str) -> 
     assert list(Admissions(tmp_path).read()) == [pod_uid()]
 
 
+@pytest.mark.parametrize("content", [b"", b"\0" * 80])
+def test_a_note_without_its_content_is_removed(tmp_path: Path, content: bytes) -> None:
+    """The notes are not synced: after a power failure a file may be empty, or as long as it was."""
+    Admissions(tmp_path).note(pod(), ("G",))
+    (tmp_path / "lost").write_bytes(content)
+    assert list(Admissions(tmp_path).read()) == [pod_uid()]
+    assert [file.name for file in tmp_path.iterdir()] == [pod_uid()]
+
+
 def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     notes = Admissions(tmp_path / "file")

@@ -123,6 +123,14 @@ CASES = {
     "over, and works for long: frozen": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
     "over for long, and may not be frozen": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__over_since=-36.0, suspension__method=""), trial("b", OFF)], {"wait b GPUInUse"}),
     "over, and frozen: it stays so, and the next works": (run_queues(A="ab"), [trial("a", OFF, termination__deleting=True, termination__over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
+    "denied by a new kubelet, and frozen: the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, termination__deleting=True, termination__denied=True, termination__over_since=9.0)], {"suspend a Ending"}),
+    "denied, and frozen: thawed alone": (run_queues(A="ab"), [trial("a", OFF), trial("b", OFF, termination__deleting=True, termination__denied=True, termination__over_since=9.0)], {"resume b Denied", "wait a GPUInUse"}),
+    "denied, and works: left to the kubelet": (run_queues(A="ba"), [trial("a", RUNNING, termination__deleting=True, termination__denied=True, termination__over_since=9.0), trial("b", OFF, termination__deleting=True, termination__denied=True, termination__over_since=9.0)], set()),
+    "denied, and its signal has come: last call": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__denied=True, termination__over_since=9.0), trial("b", OFF, termination__deleting=True, termination__denied=True, termination__over_since=9.0, termination__deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "denied, and deaf to SIGTERM: stays frozen": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, termination__deleting=True, termination__denied=True, termination__over_since=9.0, termination__handles_sigterm=False)], set()),
+    "denied, and its trial continues in a new pod: stays frozen": (run_queues(A="a"), [trial("a", OFF, pod__uid="old", termination__deleting=True, termination__denied=True, termination__over_since=9.0), trial("a", GATED, pod__attempt=1)], {"admit a Ranked"}),
+    "denied for long, and works: frozen": (run_queues(A="ab"), [trial("a", RUNNING, termination__deleting=True, termination__denied=True, termination__over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
+    "denied for long, and frozen: it stays so, and the next works": (run_queues(A="ab"), [trial("a", OFF, termination__deleting=True, termination__denied=True, termination__over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
     "over on a GPU that is not known: in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", termination__deleting=True, termination__over_since=9.0)], {"wait a SwitchInProgress"}),
     "an older pod of the same trial is in the way of the new one": (run_queues(A="a"), [trial("a", RUNNING, pod__uid="old", termination__deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
 }  # fmt: skip
@@ -182,6 +190,7 @@ FACTS = {
     "suspension__method": st.sampled_from(["freeze", ""]),
     "pod__attempt": st.integers(0, 2),
     "termination__over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),
+    "termination__denied": st.booleans(),
     "suspension__retry_at": st.sampled_from([0.0, 5.0]),
 }
 
@@ -208,7 +217,8 @@ def test_a_second_trial_never_runs_on_a_gpu_in_any_state(data: st.DataObject) ->
                 assert one.freezable
                 assert one.state is RUNNING
             continue
-        assert one.termination.over_since is None
+        newer = any(other.key == one.key and other.pod.attempt > one.pod.attempt for other in trials)
+        assert one.termination.over_since is None or (one.termination.denied and not newer)
         assert not (isinstance(step, Admit) and one.termination.deleting)
         if step.reason == "FinalCheckpoint":
             continue

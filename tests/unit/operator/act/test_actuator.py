@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import operator_builders
@@ -13,6 +14,7 @@ from operator_builders import make_cluster_state, make_job, make_node, make_pod,
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
+from podium_core.domain.observe import FINAL_REPORT_SECONDS
 from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
@@ -222,6 +224,30 @@ def test_waiting_for_a_final_report_is_bounded() -> None:
     cluster = make_cluster_state(make_job(), trial, make_node())
     final_reports = FinalReportWait()
     assert [final_reports.may_continue(cluster, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("reason", "seen", "responds", "waits"),
+    [
+        ("UnexpectedAdmissionError", True, True, True),
+        ("UnexpectedAdmissionError", True, False, False),
+        ("UnexpectedAdmissionError", False, True, False),
+        ("Evicted", True, True, False),
+    ],
+)
+def test_the_next_attempt_waits_for_a_denied_pod_that_may_still_write_a_checkpoint(
+    reason: str, seen: bool, responds: bool, waits: bool
+) -> None:
+    """It was suspended, so its last allocation is closed. Its agent sees its processes until the kubelet kills them."""
+    held = [{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60), "end": moment(-30)}]
+    trial, pod = make_trial(allocations=held), make_pod(phase="Failed", reason=reason)
+    node = make_node(trials={"sweep-0": "Suspended"} if seen else {})
+    unresponsive = frozenset() if responds else frozenset({"node-1"})
+    cluster = replace(make_cluster_state(make_job(), trial, pod, node), unresponsive=unresponsive)
+    final_reports = FinalReportWait()
+    last = 10.0 + FINAL_REPORT_SECONDS + make_job().spec.suspension.grace_period_seconds
+    answers = [final_reports.may_continue(cluster, trial, now) for now in (10.0, last - 0.1, last)]
+    assert answers == ([False, False, True] if waits else [True, True, True])
 
 
 def test_deletions_come_before_run_queues_and_creations_last() -> None:
