@@ -276,7 +276,7 @@ class Executor:
             self._state.environ,
             resume=checkpoint.path if checkpoint is not None and continues else None,
             hides_gpus=not any(device.is_gpu for device in self._state.machine.devices),
-            paths=self._state.reading.place.paths(folder, self._state.files_of(trial)),
+            paths=self._state.reading.place.paths(self._state.files_of(trial)),
             port=attempt.port,
         )
         source = open_source(metrics, attempt.log, trial.position, self._state.clock, attempt.answering)
