@@ -48,6 +48,13 @@ def read_folder(folder: Path) -> list[Payload]:
     return [payload for path in files_of_objects(folder) for payload in read_file(path)]
 
 
+def read_searches(folder: Path) -> list[Payload]:
+    """Return the jobs of a folder of saved objects, of one run of `podium run`, or of a folder with several runs."""
+    runs = sorted(folder.glob(f"*/{RUN_OBJECTS}/job.json")) if folder.is_dir() else []
+    payloads = [payload for run in runs for payload in read_file(run)] if runs else read_folder(folder)
+    return [one for one in flattened(payloads) if one.get("kind") == "HyperParamJob"]
+
+
 def files_of_objects(folder: Path) -> list[Path]:
     """Return the YAML and JSON files of a folder, or of the objects in a folder of `podium run`."""
     if not folder.is_dir():

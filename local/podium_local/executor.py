@@ -36,7 +36,7 @@ from podium_local.processes.listening import free_port
 from podium_local.processes.process import Guardian
 from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
-from podium_local.trial import Trial, log_path, new_trial
+from podium_local.trial import Trial, new_trial
 from podium_searchers.base import TrialResult
 from podium_searchers.pbt import propose_child
 from podium_searchers.search import propose, warm_start_results
@@ -222,7 +222,7 @@ class Executor:
         devices = choose_devices(self._state.view(), self._state.trials.values(), self._state.machine)
         if devices is None or trial.attempt is not None:
             return False
-        log = log_path(self._state.folder.logs, trial.key, number)
+        log = self._state.folder.logs / f"{trial.key.name}-{number}.log"
         trial.attempt = Attempt(trial.key, number, devices, now, log)
         trial.number_of_attempt, trial.had_attempt, trial.gpus = number, True, devices
         trial.set_phase(TrialPhase.GATED, "WaitingForTimeSlice", "The trial waits for its first time slice.", now)
@@ -276,7 +276,7 @@ class Executor:
             self._state.environ,
             resume=checkpoint.path if checkpoint is not None and continues else None,
             hides_gpus=not any(device.is_gpu for device in self._state.machine.devices),
-            paths=self._state.reading.place.paths(folder, self._state.files_of(trial)),
+            paths=self._state.reading.place.paths(self._state.files_of(trial)),
             port=attempt.port,
         )
         source = open_source(metrics, attempt.log, trial.position, self._state.clock, attempt.answering)

@@ -18,6 +18,7 @@ from podium_local.attempt import checkpoint_in
 from podium_local.clock import SteadyClock, moment
 from podium_local.devices import Device
 from podium_local.errors import Kind, LocalError
+from podium_local.metrics.place import metrics_place
 from podium_local.metrics.source import open_source
 from podium_local.processes import process_tree
 from podium_local.snapshot import Machine, local_job_view
@@ -80,9 +81,11 @@ def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], enviro
         machine = Machine(socket.gethostname() or "localhost", devices)
         state = RunState(present, folder, machine, MetricsReading(present), clock, environ)
         if stored is not None:
+            ended_at = min(clock.now(), max(folder.written_at(), _latest(stored)))
             for one in folder.trials():
-                _take_up(state, state.add(one))
+                _take_up(state, state.add(one), ended_at)
             state.job = _continued(job, state, path)
+            state.reading.place = metrics_place(state.job)
         folder.write_job(state.job, durable=True)
         return state
     except BaseException:
@@ -118,16 +121,16 @@ def _continued(job: HyperParamJob, state: RunState, path: Path) -> HyperParamJob
     return stored.model_copy(update={"spec": job.spec, "status": status})
 
 
-def _take_up(state: RunState, trial: Trial) -> None:
-    """Continue a stored trial: its last attempt ended with the runner, and its log is read to the end first."""
+def _take_up(state: RunState, trial: Trial, ended_at: float) -> None:
+    """Continue a stored trial: its last attempt ended with the runner, and its source is read to the end first."""
+    trial.end_with_runner(ended_at)
     cursor = trial.cursor
     if trial.phase in FINAL or not trial.had_attempt:
         return
     if cursor is not None and not cursor.complete and (cursor.file or state.reading.metrics.source != "stdout"):
-        now = state.clock.now()
         log = state.folder.logs / Path(cursor.file).name
         source = open_source(state.metrics_of(trial), log, trial.position, state.clock, lambda: None)
-        trial.finish_reading(source, now)
+        trial.finish_reading(source, ended_at)
     marker = checkpoint_in(state.checkpoints_of(trial))
     if marker is not None:
         trial.note_marker(marker, state.clock.now())

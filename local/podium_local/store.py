@@ -62,6 +62,12 @@ class StoredRun:
         """Return the stored job; None in a new folder."""
         return read_job(self.objects / JOB)
 
+    def written_at(self) -> float:
+        """Return when the runner wrote its job, which it does every second; 0.0 in a new folder."""
+        with suppress(OSError):
+            return (self.objects / JOB).stat().st_mtime
+        return 0.0
+
     def trials(self) -> Iterator[HyperParamTrial]:
         """Yield the stored trials by number."""
         names = [_TRIAL_FILE.fullmatch(path.name) for path in self.objects.glob(f"{TRIAL}*.json")]

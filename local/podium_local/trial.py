@@ -6,7 +6,6 @@ It is stored as a HyperParamTrial after each change, and continues from what was
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from podium_core.attempts.lost_work import AttemptStart, CompletionMarker, GateReport
 from podium_core.attempts.trial_status import (
@@ -169,10 +168,17 @@ class Trial:
                 return True
         return False
 
-    def finish_reading(self, source: Source, now: float) -> None:
+    def end_with_runner(self, at: float) -> None:
+        """Note that the last attempt ended when the runner was killed: it held its devices no longer."""
+        before, self.ledger = self.ledger, follow(self.ledger, None, (), self._node, at)
+        if self.ledger != before:
+            self.touch(urgent=True)
+
+    def finish_reading(self, source: Source, ended_at: float) -> None:
         """Read the source of an attempt that ended with the runner to its end."""
         assert self.cursor is not None
         self.open_source(source)
+        now = max(ended_at, self.curve.points[-1].time if self.curve.points else 0.0)
         for _ in range(MAX_FINAL_READS):
             if self.read_metrics(now, complete=True):
                 break
@@ -392,8 +398,3 @@ def new_trial(
         ),
         spec=TrialSpec(job=meta.name, number=number, parameters=parameters, parent=parent_from(lineage)),
     )
-
-
-def log_path(logs: Path, trial: TrialKey, attempt: int) -> Path:
-    """Return the log file of an attempt."""
-    return logs / f"{trial.name}-{attempt}.log"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from podium_cli.objects import parse_job, parse_node
+from podium_cli.objects import parse_job, parse_node, read_searches, saved_at
 from podium_cli.options.common import AllNamespaces, Kubeconfig, KubeContext, Namespace, Output, examples, one_of
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import show
@@ -19,6 +20,7 @@ from podium_cli.views import jobs as jobs_view
 from podium_cli.views.trials import ORDERS, trials_data, trials_table
 from podium_cluster import clock
 from podium_cluster.resources import GPUNODES, JOBS
+from podium_core.schema.job import HyperParamJob
 
 app = typer.Typer()
 get = typer.Typer(
@@ -34,15 +36,28 @@ get = typer.Typer(
 app.add_typer(get, name="get")
 
 
-@get.command(epilog=examples("podium get jobs", "podium get jobs -A", "podium get jobs -n research -o json"))
+@get.command(
+    epilog=examples(
+        "podium get jobs",
+        "podium get jobs -A",
+        "podium get jobs -n research -o json",
+        "podium get jobs --from-files podium-runs    the searches of this machine",
+    )
+)
 def jobs(
     output: Output = "table",
+    from_files: FromFiles = None,
     all_namespaces: AllNamespaces = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,
 ) -> None:
     """List jobs with their progress, best value and GPUs."""
+    if from_files is not None:
+        saved = read_searches(from_files)
+        named = [one for one in map(parse_job, saved) if namespace in (None, one.metadata.namespace)]
+        _show_jobs(named, saved_at(saved), output, str(from_files))
+        return
     session = Session.of(namespace, kubeconfig, context)
     run_with_cluster(_jobs(session, None if all_namespaces else session.namespace, output))
 
@@ -86,14 +101,19 @@ def gpus(
 async def _jobs(session: Session, namespace: str | None, output: str) -> None:
     async with session.api() as api:
         found = (await api.list(JOBS, namespace))["items"]
-    listed = jobs_view.in_order(parse_job(item) for item in found)
+    where = "" if namespace is None else f"namespace {namespace}; -A lists those of all namespaces"
+    _show_jobs(map(parse_job, found), datetime.fromtimestamp(clock.now(), UTC), output, where)
+
+
+def _show_jobs(jobs: Iterable[HyperParamJob], now: datetime, output: str, where: str) -> None:
+    """Print jobs; `where`: the place in the message that there are none."""
+    listed = jobs_view.in_order(jobs)
     if output != "table":
         print_data(jobs_view.data(listed), output)
     elif listed:
-        show(jobs_view.table(listed, datetime.fromtimestamp(clock.now(), UTC)))
+        show(jobs_view.table(listed, now))
     else:
-        where = "" if namespace is None else f" in namespace {namespace}; -A lists those of all namespaces"
-        print(f"no HyperParamJob{where}", file=sys.stderr)
+        print(f"no HyperParamJob in {where}" if where else "no HyperParamJob", file=sys.stderr)
 
 
 async def _gpus(session: Session, output: str) -> None:

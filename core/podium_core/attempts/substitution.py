@@ -22,6 +22,7 @@ from podium_core.domain.snapshot import Scalar
 ARGS = "$(podium.args)"
 PORT = "$(podium.metricsPort)"
 _PLACEHOLDER = re.compile(r"\$\(podium\.([A-Za-z0-9_.-]+)\)")
+_VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _OPTION = re.compile(r"--?[A-Za-z][^\s=$]*")  # an option whose value is the next argument
 
 
@@ -35,6 +36,11 @@ def text(value: Scalar) -> str:
 def arguments(parameters: Mapping[str, Scalar]) -> list[str]:
     """Return the parameters as command-line arguments."""
     return [f"--{name}={text(value)}" for name, value in parameters.items()]
+
+
+def expanded(given: str, variables: Mapping[str, str]) -> str:
+    """Return a text as Kubernetes expands it: `$(NAME)` is a variable's value, `$$` a `$`, and other text remains."""
+    return _VARIABLE.sub(lambda match: variables.get(match[1] or "", match[0]) if match[1] else "$", given)
 
 
 class Substitution:

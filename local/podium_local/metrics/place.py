@@ -38,16 +38,16 @@ class MetricsPlace:
     own: str = ""
     own_port: bool = False
 
-    def paths(self, checkpoints: Path | None, files: Path) -> dict[str, str]:
-        """Return what replaces paths of the command: folders of the trial."""
-        replaced = {} if checkpoints is None else {self.checkpoint: str(checkpoints)}
-        return replaced | ({self.own: str(files / PurePosixPath(self.own).name)} if self.own else {})
+    def paths(self, files: Path) -> dict[str, str]:
+        """Return what replaces the path of the command; `files`: the trial's folder for it."""
+        return {self.own: str(files / PurePosixPath(self.own).name)} if self.own else {}
 
     def of_trial(self, checkpoints: Path | None, files: Path, port: int | None = None) -> MetricsConfig:
         """Return how to read a trial's metrics, with the path and port that it has here."""
         config = self.config
         if config.source in PATH_SOURCES:
-            for source, target in self.paths(checkpoints, files).items():
+            folders = self.paths(files) | ({} if checkpoints is None else {self.checkpoint: str(checkpoints)})
+            for source, target in folders.items():
                 if _is_in(config.path, source):
                     path = str(Path(target) / PurePosixPath(config.path).relative_to(source))
                     return config.model_copy(update={"path": path})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podium_core.attempts.environment import environment
-from podium_core.attempts.substitution import Substitution
+from podium_core.attempts.substitution import Substitution, expanded
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.trial import HyperParamTrial
@@ -30,7 +30,7 @@ class Place:
 
     `devices`: its devices. `checkpoints`: its checkpoint folder, None without `checkpoint`. `helper`: folder with
     `podium.trial`. `resume`: path of the checkpoint that it continues from, inside the folder. `paths`: what replaces
-    paths of the command. `port`: for its page of metrics, if it has one of its own.
+    other paths of the command. `port`: for its page of metrics, if it has one of its own.
     """
 
     devices: Sequence[Device]
@@ -70,18 +70,22 @@ def launch(job: HyperParamJob, trial: HyperParamTrial, attempt: int, place: Plac
     )
     given = words.environment([one for one in main.get("env") or [] if not one.get("inherit")])
     own = {str(one["name"]): str(one.get("value", "")) for one in given}
+    paths = {} if folder is None or job.spec.checkpoint is None else {job.spec.checkpoint.path: folder}
+    paths |= place.paths
+    named: dict[str, str] = {}
+    for name, value in own.items():  # as on a cluster, a variable may name those before it
+        named[name] = expanded(mapped(value, paths), named)
+    given_variables = {
+        **variables,
+        "PODIUM_PYTHON": str(place.helper),
+        RUN_VARIABLE: str(place.helper.parent),
+        **named,
+        **_gpus(place),
+        ATTEMPT_VARIABLE: f"{place.helper.parent}/{trial.metadata.name}-{attempt}",
+    }
     return Launch(
-        [mapped(word, place.paths) for word in command],
-        {
-            **_inherited(place.environ),
-            **_threads(place),
-            **variables,
-            "PODIUM_PYTHON": str(place.helper),
-            RUN_VARIABLE: str(place.helper.parent),
-            **{name: mapped(value, place.paths) for name, value in own.items()},
-            **_gpus(place),
-            ATTEMPT_VARIABLE: f"{place.helper.parent}/{trial.metadata.name}-{attempt}",
-        },
+        [expanded(mapped(word, paths), given_variables) for word in command],
+        {**_inherited(place.environ), **_threads(place), **given_variables},
         str(main["workingDir"]),
     )
 

@@ -27,6 +27,26 @@ def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytes
     assert "digits-9" in capsys.readouterr().out
 
 
+def test_jobs_of_a_folder_of_runs_of_one_run_and_of_saved_objects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, *others = samples.search_at(600)
+    assert job["kind"] == "HyperParamJob"
+    for name in ("first", "second"):
+        objects = tmp_path / "podium-runs" / name / "objects"
+        objects.mkdir(parents=True)
+        (objects / "job.json").write_text(json.dumps({**job, "metadata": {**job["metadata"], "name": name}}))
+        (objects / "trial-0.json").write_text(json.dumps(others[0]))
+    assert run(["get", "jobs", "--from-files", str(tmp_path / "podium-runs"), "-o", "json"]) is Exit.OK
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["items"]] == ["first", "second"]
+    for folder in ("second", "second/objects"):
+        assert run(["get", "jobs", "--from-files", str(tmp_path / "podium-runs" / folder)]) is Exit.OK
+        shown = capsys.readouterr().out
+        assert "second" in shown
+        assert "first" not in shown
+    assert run(["get", "jobs", "--from-files", str(tmp_path / "none")]) is Exit.NOT_FOUND
+
+
 @pytest.mark.parametrize("form", ["list.json", "many.yaml", "typed-list.json"])
 def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     objects = samples.search_at(600)

@@ -18,7 +18,6 @@ from podium_core.sources.batch import CHUNK, Position
 from podium_local.clock import SteadyClock
 from podium_local.metrics.source import Source, open_source, skip_present
 
-
 START = Position()
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, TrialKey
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import HyperParamTrial, LogCursor
 from podium_local.attempt import Attempt
+from podium_local.clock import moment
 from podium_local.devices import Device
 from podium_local.errors import LocalError
 from podium_local.run_state import RunState, open_run
@@ -99,6 +103,30 @@ def test_a_run_continues_from_its_folder(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.job.metadata.uid == uid
     assert [(one.number, one.spec.parameters) for one in again.ordered] == [(3, {"lr": 0.5})]
+
+
+def test_a_trial_holds_no_device_after_its_runner_was_killed(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    begin = state.clock.now() - 1000.0
+    trial = add(state, 0)
+    occupy(trial, "cpu-0")
+    assert trial.attempt is not None
+    trial.attempt.state, trial.had_attempt, trial.phase = SlotState.RUNNING, True, TrialPhase.RUNNING
+    trial.cursor = LogCursor(pod_uid=trial.attempt.uid, file="j-0-0.log")
+    trial.follow(begin)
+    state.folder.write_trial(trial.manifest(begin), durable=True)
+    meta = state.job.metadata.model_copy(update={"creation_timestamp": moment(begin)})
+    state.folder.write_job(state.job.model_copy(update={"metadata": meta}), durable=True)
+    state.folder.close()
+    os.utime(tmp_path / "objects" / "job.json", (begin + 5.0, begin + 5.0))  # the last write before it was killed
+    (tmp_path / "logs" / "j-0-0.log").write_text('{"step": 1, "loss": 0.5}\n')
+    again = opened(tmp_path)
+    again.folder.close()
+    (continued,) = again.ordered
+    assert continued.phase is TrialPhase.REQUEUED
+    assert continued.ledger.gpu_seconds(again.clock.now()) == pytest.approx(5.0, abs=0.01)
+    assert [(one.step, one.value) for one in continued.curve.points] == [(1.0, 0.5)]
+    assert continued.curve.points[0].time == pytest.approx(begin + 5.0, abs=0.01), "written before the runner ended"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_path_of_the_command_that_a_trial_has_for_itself(path: str, words: l
 
 def test_paths_of_a_trial() -> None:
     place = metrics_place(job(["--out=/results"], FILE))
-    assert place.paths(Path("/c/j-0"), Path("/f/j-0")) == {"/ckpt": "/c/j-0", "/results": "/f/j-0/results"}
+    assert place.paths(Path("/f/j-0")) == {"/results": "/f/j-0/results"}
     assert place.of_trial(Path("/c/j-0"), Path("/f/j-0")).path == "/f/j-0/results/m.jsonl"
     relative = metrics_place(job([], {"source": "tensorboard", "path": "tb/run"}))
     assert relative.of_trial(Path("/c/j-0"), Path("/f/j-0")).path == "/c/j-0/tb/run"

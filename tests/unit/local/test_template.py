@@ -172,6 +172,35 @@ def test_parameters_and_variables_are_those_of_a_cluster() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in started.environment
 
 
+def test_variables_are_expanded_as_kubernetes_does() -> None:
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["train", "--name=$(PODIUM_TRIAL)", "--to=$(OUT)/$(NONE)", "$$(OUT)", "$OUT"],
+        "env": [{"name": "OUT", "value": "/ckpt/out"}, {"name": "LOG", "value": "$(OUT)/log-$(PODIUM_TRIAL)"}],
+        "workingDir": "/work",
+    }
+    started = launch(job(template={"spec": {"containers": [container]}}), trial(), 0, place())
+    folder = "/runs/j/ckpt/j-0/out"
+    assert started.command == ["train", "--name=j-0", f"--to={folder}/$(NONE)", "$(OUT)", "$OUT"]
+    assert started.environment["LOG"] == f"{folder}/log-$(PODIUM_TRIAL)", "the template's variables come first"
+
+
+def test_an_argument_of_an_inactive_parameter_is_left_out() -> None:
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["train", "--lr=$(podium.params.lr)", "--momentum", "$(podium.params.momentum)"],
+        "workingDir": "/work",
+    }
+    parameters = [
+        {"name": "lr", "min": 0.0, "max": 1.0},
+        {"name": "momentum", "min": 0.0, "max": 1.0, "when": {"parameter": "lr", "in": [0.1]}},
+    ]
+    given = job(parameters=parameters, template={"spec": {"containers": [container]}})
+    assert launch(given, trial(), 0, place()).command == ["train", "--lr=0.5"]
+
+
 def test_a_trial_sees_only_its_gpus() -> None:
     gpus = (Device("GPU-a", 0, 1, 4, is_gpu=True), Device("GPU-b", 1, 1, 4, is_gpu=True))
     assert launch(job(), trial(), 0, place(*gpus)).environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
