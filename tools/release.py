@@ -61,7 +61,7 @@ def build(plan: Plan, root: Path = sbom.ROOT) -> image.Image:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; SHA256SUMS would list files of another build. Empty it")
-    made = _image(plan, version, commit, epoch)
+    made = _image(plan, version, commit.sha, epoch)
     dist.build_python(root, folder, epoch)
     with tempfile.TemporaryDirectory(prefix="podium-chart-") as staging:
         pinned = chart.stage(root / "charts/podium", Path(staging), plan.repository, made.contents.digest)

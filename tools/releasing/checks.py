@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import sbom
@@ -44,22 +45,28 @@ def release_notes(changelog: str, version: str) -> str:
     return section[1].strip() + "\n"
 
 
-def commit(root: Path, uncommitted: bool = False) -> str:
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit by its hash, and the number of files of the checkout that differ from it."""
+
+    sha: str
+    changed: int
+
+
+def commit(root: Path, uncommitted: bool = False) -> Commit:
     """Return the commit. Raises ValueError if files differ from it, because the provenance would be wrong.
 
-    `uncommitted` permits that, for trials; the commit then ends with `-dirty`.
+    `uncommitted` permits that, for trials.
     """
     try:
         head = _git(root, "rev-parse", "HEAD").strip()
         changed = [line[3:] for line in _git(root, "status", "--porcelain").splitlines()]
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"{root} is not a git checkout ({error}); release from a clone") from error
-    if not changed:
-        return head
-    if not uncommitted:
+    if changed and not uncommitted:
         shown = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         raise ValueError(f"{len(changed)} files differ from the commit: {shown}. Commit them, or set UNCOMMITTED=1")
-    return f"{head}-dirty"
+    return Commit(head, len(changed))
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from releasing.checks import Commit
+
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "https://podium.dev/build-types/make-release/v1"
@@ -26,7 +28,7 @@ class Build:
     content decides about everything that is downloaded. `builder`: the address of the workflow, or empty.
     """
 
-    commit: str
+    commit: Commit
     source: str
     parameters: Mapping[str, Any]
     tools: Mapping[str, str]
@@ -50,15 +52,22 @@ def statement(files: Iterable[Path], image: tuple[str, str], build: Build) -> di
                 "externalParameters": dict(build.parameters),
                 "internalParameters": {"tools": dict(build.tools)},
                 "resolvedDependencies": [
-                    {"name": "source", "uri": build.source, "digest": {"gitCommit": build.commit}}
-                    if build.source
-                    else {"name": "source", "digest": {"gitCommit": build.commit}},
+                    _source(build),
                     *({"name": path.name, "digest": {"sha256": sha256(path)}} for path in build.inputs),
                 ],
             },
             "runDetails": {"builder": {"id": build.builder or LOCAL_BUILDER}},
         },
     }
+
+
+def _source(build: Build) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": "source", "digest": {"gitCommit": build.commit.sha}}
+    if build.source:
+        described["uri"] = build.source
+    if build.commit.changed:
+        described["annotations"] = {"changedFiles": build.commit.changed}
+    return described
 
 
 def to_json(document: Mapping[str, Any]) -> str:

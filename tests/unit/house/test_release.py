@@ -92,11 +92,12 @@ def test_changes_that_are_in_no_commit_are_refused(tmp_path: Path) -> None:
     for words in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True, timeout=30)
     head = checks.commit(tmp_path)
-    assert re.fullmatch(r"[0-9a-f]{40}", head)
+    assert re.fullmatch(r"[0-9a-f]{40}", head.sha)
+    assert head.changed == 0
     (tmp_path / "file").write_text("2")
     with pytest.raises(ValueError, match=r"1 files differ from the commit: file\. Commit them, or set UNCOMMITTED=1"):
         checks.commit(tmp_path)
-    assert checks.commit(tmp_path, uncommitted=True) == f"{head}-dirty"
+    assert checks.commit(tmp_path, uncommitted=True) == checks.Commit(head.sha, 1)
 
 
 def test_the_staged_chart_has_the_image_and_nothing_else_has_changed(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_the_statement_names_every_file_the_image_and_the_commit(tmp_path: Path)
     for name in ("b.whl", "a.tgz"):
         (tmp_path / name).write_text(name)
     source, parameters = "git+https://code.example/podium", {"platforms": ["linux/amd64"]}
-    build = provenance.Build("c" * 40, source, parameters, {"helm": "v3"}, (ROOT / "Dockerfile",))
+    build = provenance.Build(checks.Commit("c" * 40, 0), source, parameters, {"helm": "v3"}, (ROOT / "Dockerfile",))
     document = provenance.statement([*tmp_path.iterdir()], ("registry.example/podium:1", DIGEST), build)
     assert document["_type"] == "https://in-toto.io/Statement/v1"
     assert document["predicateType"] == "https://slsa.dev/provenance/v1"
@@ -161,7 +162,11 @@ def test_the_statement_names_every_file_the_image_and_the_commit(tmp_path: Path)
     assert checkout == {"name": "source", "uri": source, "digest": {"gitCommit": "c" * 40}}
     assert dockerfile["digest"]["sha256"] == hashlib.sha256((ROOT / "Dockerfile").read_bytes()).hexdigest()
     assert document["predicate"]["runDetails"]["builder"]["id"] == provenance.LOCAL_BUILDER
-    assert provenance.to_json(document) == provenance.to_json(document)
+    trial = provenance.Build(checks.Commit("c" * 40, 2), "", parameters, {}, ())
+    document = provenance.statement([], ("podium:1", DIGEST), trial)
+    assert document["predicate"]["buildDefinition"]["resolvedDependencies"] == [
+        {"name": "source", "digest": {"gitCommit": "c" * 40}, "annotations": {"changedFiles": 2}}
+    ]
 
 
 def test_the_builder_is_the_workflow_if_there_is_one() -> None:
