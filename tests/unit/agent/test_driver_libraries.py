@@ -48,7 +48,8 @@ for folder in sys.argv[2:]:
         assert os.wait()[1] == 0
         continue
     explicit = Path(sys.argv[1]) if sys.argv[1] else None
-    libraries = DriverLibraries(DriverFiles(*(Path(folder, name) for name in ("proc", "root")), explicit, Path(folder, "dev")))
+    folder = Path(folder)
+    libraries = DriverLibraries(DriverFiles(folder / "proc", folder / "root", explicit, folder / "dev"))
     try:
         gpus, error = len(open_driver(libraries).sample()), ""
     except DriverTroubleError as trouble:
