@@ -49,7 +49,10 @@ def read_folder(folder: Path) -> list[Payload]:
 
 
 def read_searches(folder: Path) -> list[Payload]:
-    """Return the jobs of a folder of saved objects, of one run of `podium run`, or of a folder with several runs."""
+    """Return the jobs of a folder of saved objects.
+
+    It may be a folder of `podium run`, or one that holds several of them.
+    """
     runs = sorted(folder.glob(f"*/{RUN_OBJECTS}/job.json")) if folder.is_dir() else []
     payloads = [payload for run in runs for payload in read_file(run)] if runs else read_folder(folder)
     return [one for one in flattened(payloads) if one.get("kind") == "HyperParamJob"]

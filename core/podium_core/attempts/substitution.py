@@ -39,7 +39,10 @@ def arguments(parameters: Mapping[str, Scalar]) -> list[str]:
 
 
 def expanded(given: str, variables: Mapping[str, str]) -> str:
-    """Return a text as Kubernetes expands it: `$(NAME)` is a variable's value, `$$` a `$`, and other text remains."""
+    """Return a text as Kubernetes expands it.
+
+    `$(NAME)` becomes a variable's value and `$$` becomes `$`; other text remains.
+    """
     return _VARIABLE.sub(lambda match: variables.get(match[1] or "", match[0]) if match[1] else "$", given)
 
 

@@ -67,7 +67,10 @@ def open_source(
 
 
 def skip_present(source: Source, now: float) -> None:
-    """Skip what is there before the first attempt: the copy of a parent's checkpoint may hold the parent's values."""
+    """Skip what is there before the first attempt.
+
+    The copy of a parent's checkpoint may hold the parent's values.
+    """
     for _ in range(MAX_SKIPPED):
         batch = source.read(now, complete=False)
         for line in batch.lines:
