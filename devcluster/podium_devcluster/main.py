@@ -16,6 +16,7 @@ from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
 
 
@@ -39,6 +40,11 @@ def parser() -> argparse.ArgumentParser:
     builds = command("images", "build the images and load them into the running cluster")
     builds.add_argument("--no-load", action="store_true", help="build only")
     builds.add_argument("only", nargs="*", help="images by short name (podium, podium-fake-driver, podium-digits)")
+    parts = command(
+        "nvidia", "install NVIDIA's container toolkit and device plugin over the fake driver, which must run"
+    )
+    parts.add_argument("--strategy", default="cdi-cri", choices=["cdi-cri", "envvar"], help="of the plugin (cdi-cri)")
+    parts.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
     kubectl = command("kubectl", "run kubectl on this cluster: podium-devcluster kubectl -- get nodes")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     execute = command("node-exec", "run a program in a node: podium-devcluster node-exec node-1 -- ps aux")
@@ -86,6 +92,12 @@ def run_command(options: argparse.Namespace) -> int:
             return _status(cluster)
         case "images":
             images.build_and_load(cluster, options.only, load=not options.no_load)
+        case "nvidia":
+            nvidia.install_toolkit(cluster)
+            if options.no_plugin:
+                nvidia.stop_plugin(cluster)
+            else:
+                nvidia.start_plugin(cluster, options.strategy)
         case "kubectl":
             program = cache.bin / "kubectl"
             os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])

@@ -1,4 +1,4 @@
-"""Versions of everything that is built and run. No other file contains them."""
+"""Versions of everything that is built and run. No other file contains them, except go.mod of NVIDIA's programs."""
 
 from __future__ import annotations
 

@@ -245,6 +245,13 @@ def site() -> Iterator[Site]:
             cluster.down()  # also if Podium could not be installed
 
 
+@pytest.fixture(scope="session")
+def site_of() -> Callable[[Cluster], Site]:
+    """Return a function that makes the site of a cluster which a file has for itself."""
+    demo = load(ROOT / "examples" / "demo.py")
+    return lambda cluster: Site(cluster, demo, demo.Installation(cluster.cache.root, cluster.name))
+
+
 @dataclass
 class Run:
     """The example search after its end, and the faults that were injected."""

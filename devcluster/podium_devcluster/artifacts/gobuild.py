@@ -1,4 +1,4 @@
-"""Build Kubernetes' programs, etcd, helm and kind from Go modules.
+"""Build Kubernetes' programs, etcd, helm, kind and others from Go modules.
 
 Neither a source checkout nor a release download is needed. The module k8s.io/kubernetes replaces its staging modules
 by local folders that its module zip does not contain. Each of them is also published as v0.X.Y, so the same replace
@@ -90,6 +90,12 @@ def build(name: str, version: str, target: Path, cache: Cache, progress: Progres
             raise KeyError(f"{name} cannot be built from Go modules")
         argv = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(target), package]
         _go(argv, name, cache, progress, folder, {"CGO_ENABLED": "0"})
+
+
+def build_package(package: str, flags: str, target: Path, folder: Path, cache: Cache, progress: Progress) -> None:
+    """Build a program that uses cgo. Its module is in `folder`, whose go.sum must have all hashes."""
+    argv = ["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o", str(target), package]
+    _go(argv, package.rpartition("/")[2], cache, progress, folder, {"CGO_ENABLED": "1"})
 
 
 def remove_inputs(cache: Cache) -> None:

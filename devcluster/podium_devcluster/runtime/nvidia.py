@@ -1,0 +1,102 @@
+"""NVIDIA's own parts on the nodes of a cluster: container toolkit, device plugin and GPU feature discovery.
+
+They run over the fake driver, which must be on the nodes already. In each node, `/run/nvidia/driver` then has what the
+driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from podium_devcluster.artifacts import nvidia
+from podium_devcluster.cluster import Cluster
+from podium_devcluster.paths import project_dir
+from podium_devcluster.runtime.node import Node
+from podium_devcluster.startup import ClusterError
+
+Strategy = Literal["cdi-cri", "envvar"]
+RESOURCE = "nvidia.com/gpu"
+DRIVER_LIBRARIES = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+SPECIFICATION = "/run/cdi/nvidia.yaml"
+_NAMESPACE, _PLUGIN = "podium-fake-driver", "daemonset/nvidia-device-plugin"
+_MANIFESTS = project_dir() / "devcluster" / "manifests"
+READY_SECONDS = 120.0
+
+
+def programs(cluster: Cluster) -> str:
+    """Return the folder of NVIDIA's programs as nodes see it; build the programs if they are missing."""
+    return f"/opt/k8s/{nvidia.ensure(cluster.cache, cluster.progress).name}"
+
+
+def install_toolkit(cluster: Cluster) -> None:
+    """Install the driver root, the CDI specification, and the RuntimeClass `nvidia` on all nodes."""
+    folder = programs(cluster)
+    script = Path(__file__).with_name("nvidia_node.sh").read_text()
+    version = driver_version((project_dir() / "agent" / "driver" / "state.h").read_text())
+    with cluster.progress.step("NVIDIA's container toolkit"):
+        for node in cluster.nodes:
+            node.execute(["/bin/sh", "-s", folder, version], timeout=120, stdin=script)
+            cluster.restart("containerd", node.name)
+        cluster.kubectl("apply", "-f", str(_MANIFESTS / "nvidia-runtime-class.yaml"))
+
+
+def start_plugin(cluster: Cluster, strategy: Strategy = "cdi-cri") -> None:
+    """Start the device plugin on all nodes, and wait until it has announced their GPUs."""
+    text = (_MANIFESTS / "nvidia-device-plugin.yaml").read_text().replace("PROGRAMS", programs(cluster))
+    with cluster.progress.step(f"NVIDIA's device plugin ({strategy})"):
+        cluster.kubectl("apply", "-f", "-", stdin=text.replace("value: cdi-cri", f"value: {strategy}"))
+        cluster.kubectl("-n", _NAMESPACE, "rollout", "status", _PLUGIN, f"--timeout={READY_SECONDS:g}s", timeout=130)
+        for node in cluster.nodes:
+            _until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
+
+
+def stop_plugin(cluster: Cluster) -> None:
+    """Remove the device plugin, and wait until the nodes have no GPU of it."""
+    cluster.kubectl("-n", _NAMESPACE, "delete", _PLUGIN, "--ignore-not-found", "--wait=true", timeout=60)
+    for node in cluster.nodes:
+        _until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
+
+
+def features(cluster: Cluster, node: str) -> dict[str, str]:
+    """Return the labels that GPU feature discovery finds for a node."""
+    argv = [
+        "env", f"KUBECONFIG=/pki/{node}.kubeconfig", f"NODE_NAME={node}", f"LD_LIBRARY_PATH={DRIVER_LIBRARIES}",
+        f"{programs(cluster)}/gpu-feature-discovery", "--oneshot", "--use-node-feature-api=false",
+        "--output-file=/tmp/gpu-features",
+    ]  # fmt: skip
+    cluster.node_exec(node, argv, timeout=60)
+    lines = cluster.node_exec(node, ["cat", "/tmp/gpu-features"]).splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def announced(cluster: Cluster, node: Node) -> int:
+    """Return the number of GPUs that the device plugin announces on a node."""
+    found = json.loads(cluster.kubectl("get", "node", node.name, "-o", "json"))["status"]["allocatable"]
+    return int(found.get(RESOURCE, "0"))
+
+
+def gpus(node: Node) -> int:
+    """Return the number of the node's GPUs."""
+    listed = node.execute(["/var/lib/podium-fake-driver/bin/podium-fake-gpud", "show"]).splitlines()
+    return sum(line[:1].isdigit() for line in listed)
+
+
+def driver_version(header: str) -> str:
+    """Return the version that the fake driver reports, from its header. Pure."""
+    found = re.search(r'^#define DRIVER_VERSION "([0-9.]+)"$', header, re.M)
+    if found is None:
+        raise ValueError("agent/driver/state.h defines no DRIVER_VERSION; restore it from git")
+    return found[1]
+
+
+def _until(ready: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not ready():
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what}: not within {READY_SECONDS:g} s")
+        time.sleep(0.2)
