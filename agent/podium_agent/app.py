@@ -130,9 +130,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             detected.set()
             await detection.run()
 
-        async def once_detected(run: Callable[[], Awaitable[None]]) -> None:
+        async def once_detected(task: Callable[[], Awaitable[None]]) -> None:
             await detected.wait()
-            await run()
+            await task()
 
         async def conduct() -> None:
             """Start only when the reserved GPUs are known: before that, trials on them would be suspended."""
