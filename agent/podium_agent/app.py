@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from podium import __version__
@@ -92,8 +92,7 @@ async def _work(settings: AgentSettings) -> None:
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
     libraries = DriverLibraries(settings.driver_files)
-    detection = MethodDetection(settings, libraries)
-    await detection.detect()
+    detection, detected = MethodDetection(settings, libraries), asyncio.Event()
     methods = detection.methods
     notes = GpuNotes(settings.gpu_notes_dir, settings.proc, metrics.note_failed)
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: open_driver(libraries, notes))
@@ -138,8 +137,19 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         )
         health.alive, health.ready = lambda: _stuck(node_reconciler), lambda: _not_ready(watches, reservations, plugins)
 
+        async def detect() -> None:
+            """Query the driver beside the device plugins: a kubelet that has restarted, too, does not wait for them."""
+            await detection.detect()
+            detected.set()
+            await detection.run()
+
+        async def once_detected(task: Callable[[], Awaitable[None]]) -> None:
+            await detected.wait()
+            await task()
+
         async def conduct() -> None:
             """Start only when the reserved GPUs are known: before that, trials on them would be suspended."""
+            await detected.wait()
             if reservations is not None:
                 await reservations.known.wait()
             await node_reconciler.run(observer, executor, gates)
@@ -157,10 +167,10 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 *(plugin.run() for plugin in plugins),
                 conduct(),
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
-                reporter.run(),
+                once_detected(reporter.run),
                 cpu_downsizer.run(),
-                detection.run(),
-                *((migration_controller.run(),) if migration_controller is not None else ()),
+                detect(),
+                *((once_detected(migration_controller.run),) if migration_controller is not None else ()),
                 send_heartbeats(
                     api,
                     node=settings.node_name,

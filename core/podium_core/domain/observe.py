@@ -151,8 +151,9 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     """
     if pod.disruption == GPU_DRIVER_ERROR and (pod.phase == "Succeeded" or pod.end.reason == "OOMKilled"):
         pod = replace(pod, disruption="")  # the driver did not end the process
-    if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
-        how = f"The cluster ended the pod ({pod.disruption})" if pod.disruption else "The pod was deleted"
+    ended_by = pod.disruption or (pod.reason if is_denial(pod.reason) else "")
+    if pod.phase == "Succeeded" and (ended_by or pod.deleting) and not complete:
+        how = f"The cluster ended the pod ({ended_by})" if ended_by else "The pod was deleted"
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", f"{how}, and its process ended with exit code 0.")
     if pod.phase == "Succeeded":
         return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")

@@ -79,6 +79,15 @@ ENDS = [
 ]
 
 
+def test_a_denied_pod_whose_process_ended_well_is_not_complete() -> None:
+    """A restarted kubelet denied it and sent SIGTERM; the trial wrote a checkpoint and exited with 0."""
+    denied = changed(made("Succeeded", exit_code=0), reason="UnexpectedAdmissionError")
+    end = classify_end(denied)
+    assert (end.kind, end.reason) == ("Disrupted", "PodDisrupted")
+    assert "UnexpectedAdmissionError" in end.message
+    assert classify_end(denied, complete=True).kind == "Succeeded"
+
+
 @pytest.mark.parametrize(("pod", "kind", "reason"), [row[1:] for row in ENDS], ids=[row[0] for row in ENDS])
 def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
     end = classify_end(pod)
