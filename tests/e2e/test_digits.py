@@ -39,7 +39,8 @@ def test_two_trials_never_worked_on_one_gpu_at_the_same_time(site: Any, digits: 
 
 def test_trials_were_suspended_and_resumed(site: Any, digits: Any) -> None:
     assert site.evidence.resumptions(digits.work) >= 6, "by the driver's record"
-    assert digits.most_frozen >= 4, "in the cgroups during the search"
+    # how many at once depends on the machine: if a start takes long, the first trials end before the last ones start
+    assert digits.most_frozen >= 2, "in the cgroups during the search"
     assert digits.job["status"]["suspensions"] >= 6, "reported by Podium"
 
 
@@ -102,7 +103,7 @@ def test_events_report_the_search_and_every_run_queue_was_applied(site: Any, dig
     ("change", "reason"),
     [
         ({"metrics": {"source": "stdout", "format": "text", "filter": "(broken", "stepKey": "epoch"}}, "InvalidFilter"),
-        ({"queue": "research"}, "NotYetSupported"),
+        ({"policy": {"name": "hermes", "settings": {"speed": 3}}}, "UnknownPolicySetting"),
     ],
 )
 def test_an_invalid_job_that_only_the_operator_can_detect_starts_nothing(

@@ -366,7 +366,8 @@ def test_two_packages_of_the_chart_are_equal_and_name_the_images_version(
     archives = []
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
-        archives.append(package_chart(binary("helm"), CHART.parents[1], tmp_path / str(number), 1_764_000_000))
+        folder = tmp_path / str(number)
+        archives.append(package_chart(binary("helm"), CHART, project_version(), folder, 1_764_000_000))
     assert archives[0].read_bytes() == archives[1].read_bytes()
     done = tool("helm", "template", "podium", str(archives[0]), "--kube-version=1.36.3", "--include-crds")
     assert done.returncode == 0, done.stderr

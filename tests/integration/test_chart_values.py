@@ -202,8 +202,9 @@ def test_gke_mounts_the_driver_where_its_own_plugin_does(tool: Tool, namespace: 
 
 def test_a_packaged_chart_contains_the_files(tool: Tool, binary: Callable[[str], Path], tmp_path: Path) -> None:
     from dist import package_chart
+    from sbom import project_version
 
-    archive = package_chart(binary("helm"), CHART.parents[1], tmp_path, 1_764_000_000)
+    archive = package_chart(binary("helm"), CHART, project_version(), tmp_path, 1_764_000_000)
     with tarfile.open(archive) as chart:
         chart.extractall(tmp_path, filter="data")
     packed = sorted((tmp_path / "podium" / "values").glob("*.yaml"))

@@ -68,7 +68,7 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
         refusals += [*grid_refusals(spec), *initial_refusals(spec)]
     refusals += [
         *metric_refusals(spec),
-        *_not_supported(spec),
+        *setting_refusals(spec),
         *placeholder_refusals(spec),
         *leftover_refusals(spec),
     ]
@@ -119,7 +119,3 @@ def _name(name: str) -> Iterator[Refusal]:
         shown = json.dumps(name, ensure_ascii=False)
         message = f"{shown} is not a valid name: use lower-case letters, digits, - and ., such as vit-3"
         yield Refusal("InvalidValue", "metadata.name", message)
-
-
-def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
-    yield from setting_refusals(spec)
