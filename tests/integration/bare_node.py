@@ -194,6 +194,8 @@ class BareNode:
         settings = {
             "PODIUM_KUBECONFIG": kubeconfig,
             "PODIUM_IDENTITY": name,
+            # jobs that other tests leave behind on this API server would claim the slots
+            "PODIUM_WATCH_NAMESPACE": self.name,
             "PODIUM_HTTP_HOST": "127.0.0.1",
             "PODIUM_HTTP_PORT": free_port(),
             "PODIUM_LOG_FORMAT": "console",

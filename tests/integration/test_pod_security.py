@@ -57,7 +57,11 @@ def levels(tool: Tool, chart: str) -> Iterator[dict[str, str]]:
     required = [item for item in parse(render(tool, chart)) if item["kind"] in ("ServiceAccount", "PriorityClass")]
     accounts = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}]
     accounts += [{**item, "metadata": {"name": item["metadata"]["name"]}} for item in required if "value" not in item]
-    classes = [item for item in required if "value" in item]
+    classes: list[dict[str, Any]] = [item for item in required if "value" in item]
+    # the agent's, with the optional values: a pod of a class that does not exist is refused
+    classes.append(
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    )
     for level, name in names.items():
         assert tool("kubectl", "create", "namespace", name).returncode == 0
         assert tool("kubectl", "label", "namespace", name, f"{ENFORCE}={level}").returncode == 0
