@@ -71,6 +71,7 @@ def levels(tool: Tool, chart: str) -> Iterator[dict[str, str]]:
     yield names
     for name in names.values():
         tool("kubectl", "delete", "namespace", name, "--wait=false")
+    tool("kubectl", "delete", "--ignore-not-found", "-f", "-", given=yaml.safe_dump_all(classes))
 
 
 def admit(tool: Tool, namespace: str, pod: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:

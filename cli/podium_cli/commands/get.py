@@ -105,9 +105,9 @@ async def _jobs(session: Session, namespace: str | None, output: str) -> None:
     _show_jobs(map(parse_job, found), datetime.fromtimestamp(clock.now(), UTC), output, where)
 
 
-def _show_jobs(jobs: Iterable[HyperParamJob], now: datetime, output: str, where: str) -> None:
+def _show_jobs(found: Iterable[HyperParamJob], now: datetime, output: str, where: str) -> None:
     """Print jobs; `where`: the place in the message that there are none."""
-    listed = jobs_view.in_order(jobs)
+    listed = jobs_view.in_order(found)
     if output != "table":
         print_data(jobs_view.data(listed), output)
     elif listed:

@@ -54,7 +54,7 @@ def test_a_trial_that_has_ended_has_no_rank_and_comes_after_the_others(snapshot:
     [
         (1, {}, "ETA"),
         (600, {}, "12/12 trials"),
-        (1, {"digits": {"spec": {"trials": {"max": 1}}}}, "0/1 trial "),
+        (1, {"digits": {"spec": {"trials": {"max": 1}}}}, "trials.max is 1 now"),
         (600, {}, "took 3 m"),
         (100, {"digits": {"status": {"eta": None}}}, "ETA unknown"),
         (100, {"digits": {"status": {"eta": "2026-01-15T09:30:00Z"}}}, "any moment now"),

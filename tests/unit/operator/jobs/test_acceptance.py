@@ -12,12 +12,12 @@ from podium_searchers.registry import missing_packages
 
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("policy setting", {"policy": {"name": "hermes", "settings": {"speed": 3}}}, ["spec.policy.settings", "speed"]),
-    ("queue", {"queue": "research"}, ["spec.queue", "research"]),
+    ("search setting", {"search": {"settings": {"pace": 1}}}, ["spec.search.settings.pace"]),
     ("filter", {"metrics": {"format": "text", "filter": "("}}, ["spec.metrics.filter"]),
     (
         "two problems at once",
-        {"queue": "q", "metrics": {"format": "text", "filter": "("}},
-        ["spec.queue", "spec.metrics.filter"],
+        {"search": {"settings": {"pace": 1}}, "metrics": {"format": "text", "filter": "("}},
+        ["spec.search.settings.pace", "spec.metrics.filter"],
     ),
     ("shape", {"trials": {"max": 0}}, ["trials.max"]),
 ]
@@ -104,7 +104,10 @@ def test_checkpoints_need_a_volume_that_every_node_can_write(
 
 
 def test_a_wrong_job_with_a_missing_claim_is_refused_at_once() -> None:
-    assert condition(job_manifest(queue="q", **CKPT), moment(), Claim("runs", None))["status"] == "False"
+    assert (
+        condition(job_manifest(search={"settings": {"pace": 1}}, **CKPT), moment(), Claim("runs", None))["status"]
+        == "False"
+    )
 
 
 @pytest.mark.parametrize("volume", [{"hostPath": {"path": "/srv"}}, {"emptyDir": {}}])
