@@ -177,14 +177,6 @@ def test_values_that_a_script_would_push_are_printed_and_read(scene: Scene) -> N
     assert [one["status"]["lastValue"] for one in scene.trials()] == [0.75, 0.75]
 
 
-def test_a_source_that_only_an_agent_reads_is_refused_with_the_cure(scene: Scene) -> None:
-    scene.write(metrics={"source": "file", "path": "/ckpt/metrics.json"})
-    output = scene.run(code=1)
-    assert "spec.metrics.source is file" in output
-    assert "write source: stdout" in output
-    assert not scene.run_folder.exists()
-
-
 def test_the_command_of_this_machine_replaces_that_of_the_container(scene: Scene) -> None:
     scene.write()
     scene.run("--", "python3", "train.py", "--steps=3", "--x=$(podium.params.x)")
