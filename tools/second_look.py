@@ -21,8 +21,9 @@ from pathlib import Path
 AT_MOST = 3
 TESTS_FAILED = 1  # pytest's exit status; others are errors, interruptions, nothing collected
 LAYERS = ("tests/integration/", "tests/e2e/")
-STORIES = tuple(
-    f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "reservations", "cpu_downsizing")
+STORIES = (
+    *(f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "reservations", "cpu_downsizing")),
+    "tests/e2e/test_nvidia.py",
 )
 # written by pytest's cacheprovider; the run removed it at its start
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
