@@ -58,14 +58,14 @@ def doctor(
 ) -> None:
     """Check a cluster for Podium, before or after its installation, and print what is wrong with the cure.
 
-    Looks at the version of Kubernetes, at webhooks, at the chart with its CRDs and
-    pods, and at each node with GPUs: driver, container runtime, CDI, cgroups,
+    Looks at the version of Kubernetes, at webhooks, at the chart with its CRDs
+    and pods, and at each node with GPUs: driver, container runtime, CDI, cgroups,
     kubelet, and other plugins that give out the same GPUs. It changes nothing.
 
     A check that cannot be made is skipped with the reason; it never counts as
-    passed. The checks of a kubelet need the right to get nodes/proxy. The exit code
-    is 1 if there is an error, and 0 with warnings. docs/reference/doctor.md lists
-    all checks.
+    passed. The checks of a kubelet need the right to get nodes/proxy. The exit
+    code is 1 if there is an error, and 0 with warnings. docs/reference/doctor.md
+    lists all checks.
     """
     session = Session.of(None, kubeconfig, context)
     results = diagnose(run_with_cluster(_read(session, node, namespace)))
