@@ -47,3 +47,29 @@ def scratch() -> Path:
     folder = tempfile.mkdtemp(prefix="podium-fuzz-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of each value inside a value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, one in items for place in places(one, (*path, key)))]
+
+
+def outcome(read: Callable[[], Any], *errors: type[Exception]) -> Any:
+    """Return what was read, or None for a refusal, whose text must be one line of bounded length."""
+    return _outcome(read, errors, 1000, one_line=True)
+
+
+def answered(read: Callable[[], Any], *errors: type[Exception]) -> Any:
+    """Return what was read, or None for a refusal, whose text must have a bounded length."""
+    return _outcome(read, errors, 5000, one_line=False)
+
+
+def _outcome(read: Callable[[], Any], errors: tuple[type[Exception], ...], longest: int, *, one_line: bool) -> Any:
+    try:
+        return read()
+    except errors as error:
+        text = str(error)
+        assert 0 < len(text) <= longest
+        assert text.isprintable() or not one_line
+        return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections.abc import Callable
 
 from podium_core.sources.batch import Batch, Position, bounded_times
 from podium_core.sources.event_reader import EventReader
@@ -87,21 +85,6 @@ class FileSource:
             self._trouble = self._reader.trouble or ""
             return more
         return False
-
-
-def due_every(seconds: float) -> Callable[[], bool]:
-    """Return a function that answers True at most once in this many seconds."""
-    next_at = 0.0
-
-    def due() -> bool:
-        nonlocal next_at
-        now = time.monotonic()
-        if now < next_at:
-            return False
-        next_at = now + seconds
-        return True
-
-    return due
 
 
 def _readable(name: int, path: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -11,10 +12,11 @@ from podium_core.logs.readings import Reader
 from podium_core.schema.job import JobSpec
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.sources.batch import Batch, Position
+from podium_core.sources.due import due_every
 from podium_core.sources.event_reader import EventReader
 from podium_core.sources.file_reader import FileReader
 from podium_local.clock import SteadyClock
-from podium_local.metrics.file_source import FileSource, LocalFiles, due_every
+from podium_local.metrics.file_source import FileSource, LocalFiles
 from podium_local.metrics.page_source import PageSource
 from podium_local.processes.log_follower import LogFollower
 
@@ -59,7 +61,7 @@ def open_source(
     if metrics.source == "file":
         return FileSource(FileReader(metrics, position, LocalFiles), "file", metrics.path, clock)
     if metrics.source == "tensorboard":
-        events = EventReader(metrics, position, LocalFiles, due_every(LIST_SECONDS))
+        events = EventReader(metrics, position, LocalFiles, due_every(LIST_SECONDS, time.monotonic))
         return FileSource(events, "folder", metrics.path, clock)
     if metrics.source == "prometheus":
         return PageSource(metrics, answering)

@@ -237,6 +237,8 @@ class ReservationController:
 
     async def _mark_checkpoints(self, cluster: ClusterState) -> None:
         """Write on each reservation pod when the trials on its GPU last checkpointed."""
+        if not cluster.reservations:  # in the mode `dedicated` there are none, but ten thousand trials
+            return
         times = last_checkpoints(cluster.reservations, cluster.nodes, cluster.trials)
         for pod in cluster.reservations:
             if not (pod.deleting or pod.ended) and checkpoint_differs(pod.last_checkpoint, times.get(pod.uid)):

@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fuzzing import fuzz
+from fuzzing import answered, fuzz, places
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -59,12 +59,6 @@ ODD = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of each value inside a value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, one in items for place in places(one, (*path, key)))]
 
 
 def changed(good: Any) -> st.SearchStrategy[Any]:
@@ -128,16 +122,6 @@ POD = {
         "conditions": [{"type": "Ready", "status": "True", "reason": "", "lastTransitionTime": None}],
     },
 }
-
-
-def answered(read: Callable[[], Any], *errors: type[Exception]) -> Any:
-    """Return what was read, or None for a refusal, whose text must have a bounded length."""
-    try:
-        return read()
-    except errors as error:
-        text = str(error)
-        assert 0 < len(text) <= 5000
-        return None
 
 
 QUESTION = {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]}

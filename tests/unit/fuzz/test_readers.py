@@ -10,12 +10,11 @@ import copy
 import gzip
 import math
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import fuzz, scratch
+from fuzzing import fuzz, outcome, places, scratch
 from hypothesis import strategies as st
 
 from podium_core.acceptance.findings import findings
@@ -125,18 +124,6 @@ def test_filters(pattern: str, line: str, more: bool) -> None:
     else:
         with pytest.raises(ValueError, match=r"metrics\.filter"):
             line_reader(config("text", pattern))
-
-
-def outcome(read: Callable[[], Any], *errors: type[Exception]) -> Any:
-    """Return what was read, or None for a refusal, whose text must be one line of bounded length."""
-    try:
-        return read()
-    except errors as error:
-        text = str(error)
-        assert text
-        assert text.isprintable()
-        assert len(text) <= 1000
-        return None
 
 
 def sound(trace: Trace | None) -> None:
@@ -313,12 +300,6 @@ GOOD: dict[str, Any] = {
         },
     },
 }
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of each value inside a value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, one in items for place in places(one, (*path, key)))]
 
 
 HUGE = 10**400

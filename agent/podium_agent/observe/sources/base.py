@@ -6,7 +6,6 @@ A read is bounded in time, bytes and lines. The reader of metrics (`report.metri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from podium_cluster import clock
@@ -57,18 +56,3 @@ def wall_time(seconds: float) -> float:
 def line_at(seconds: float, text: str, start: int = 0, end: int = 0) -> LogLine:
     """Return a line with the API server's time; the lines of a container's log have the node's time."""
     return LogLine(wall_time(seconds), STREAM, text, start, end)
-
-
-def no_sooner(seconds: float) -> Callable[[], bool]:
-    """Return a function that answers True at most once in this many seconds."""
-    next_at = 0.0
-
-    def due() -> bool:
-        nonlocal next_at
-        now = time.monotonic()
-        if now < next_at:
-            return False
-        next_at = now + seconds
-        return True
-
-    return due

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import Callable
 
 import aiohttp
 from yarl import URL
 
-from podium_agent.observe.sources.base import line_at, no_sooner
+from podium_agent.observe.sources.base import line_at
 from podium_cluster import clock
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.sources.batch import Batch, LogLine, Position
+from podium_core.sources.due import due_every
 from podium_core.sources.page_reader import FETCH_SECONDS, HEADERS, MAX_PAGE, TOO_LONG, TOO_SLOW, PageReader
 
 
@@ -38,7 +40,7 @@ class PrometheusSource:
         self.fault = None
         self._address = address
         self._metrics = metrics
-        self._due = no_sooner(metrics.period_seconds)
+        self._due = due_every(metrics.period_seconds, time.monotonic)
         self._reading: asyncio.Task[list[LogLine]] | None = None
 
     async def read(self, last: bool) -> Batch:

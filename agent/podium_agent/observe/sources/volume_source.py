@@ -6,17 +6,19 @@ its own, because a volume of the container may hang.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.observe.sources.base import no_sooner, wall_time
+from podium_agent.observe.sources.base import wall_time
 from podium_agent.observe.sources.container_files import Root
 from podium_agent.observe.sources.hanging import BusyError, HangingCalls
 from podium_cluster import clock
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.sources.batch import Batch, Position
+from podium_core.sources.due import due_every
 from podium_core.sources.event_reader import LIST_SECONDS, EventReader
 from podium_core.sources.file_reader import FileReader
 from podium_core.sources.files import is_fault
@@ -113,5 +115,5 @@ def file_source(place: ContainerPlace, metrics: MetricsConfig, position: Positio
 
 def event_source(place: ContainerPlace, metrics: MetricsConfig, position: Position) -> VolumeSource:
     """Return the source of the scalars in one folder with event files."""
-    reader = EventReader(metrics, position, place.open, no_sooner(LIST_SECONDS))
+    reader = EventReader(metrics, position, place.open, due_every(LIST_SECONDS, time.monotonic))
     return VolumeSource(reader, "folder", metrics, place.seconds)

@@ -117,7 +117,7 @@ def test_an_unexpected_error_ends_only_this_read(monkeypatch: pytest.MonkeyPatch
 
     async def use(url: URL) -> None:
         monkeypatch.setattr(prometheus, "page_url", lambda *_: url)
-        monkeypatch.setattr(prometheus, "no_sooner", lambda _: lambda: True)
+        monkeypatch.setattr(prometheus, "due_every", lambda *_: lambda: True)
         source = PrometheusSource(lambda: "10.0.0.1", config())
 
         async def reads() -> int:
@@ -144,7 +144,7 @@ def test_a_page_becomes_records_when_its_values_change(monkeypatch: pytest.Monke
 
     async def use(url: URL) -> list[dict[str, Any]]:
         monkeypatch.setattr(prometheus, "page_url", lambda *_: url)
-        monkeypatch.setattr(prometheus, "no_sooner", lambda _: lambda: True)
+        monkeypatch.setattr(prometheus, "due_every", lambda *_: lambda: True)
         source = PrometheusSource(lambda: "10.0.0.1", config())
         records: list[dict[str, Any]] = []
         explained = []

@@ -16,10 +16,10 @@ from event_files import append, event
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.observe.sources import volume_source
-from podium_agent.observe.sources.base import no_sooner
 from podium_agent.observe.sources.volume_source import ContainerPlace, VolumeSource, event_source
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.sources.batch import Position
+from podium_core.sources.due import due_every
 from podium_core.sources.event_folder import MAX_FILES
 from podium_core.sources.event_reader import names_of
 
@@ -63,7 +63,9 @@ class Trial:
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
-    monkeypatch.setattr(volume_source, "no_sooner", lambda _: no_sooner(0.0))  # the folder is listed in each pass
+    monkeypatch.setattr(
+        volume_source, "due_every", lambda _, clock: due_every(0.0, clock)
+    )  # the folder is listed in each pass
     return Trial(tmp_path)
 
 
