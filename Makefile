@@ -82,7 +82,7 @@ test-e2e: setup ## run the tests on the real two-node cluster
 	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
 test-faults: setup ## run the fault-injection tests, with an agent's outage of five minutes (25 minutes)
-	@$(PYTEST) $(FAULTS)
+	@PODIUM_LONG_FAULTS=1 $(PYTEST) $(FAULTS)
 	@PODIUM_LONG_FAULTS=1 $(PYTEST) $(BARE_FAULTS)
 
 test-older-scheduler: setup ## run the extender's tests with the kube-scheduler of an older minor version (root)

@@ -3,179 +3,180 @@
     make bench-dashboard [OUT=FOLDER]
     python -m benchmarks.dashboard.bench_dashboard [--searches 50] [--trials 10000] [--browsers 200]
 
-The command runs in a process of its own, with the real client, on generated objects that an HTTP server lists and
-watches. The first page is the page of searches, then that of one search. Wall time depends on what else runs on the
-machine; CPU time much less. Memory is the peak of the resident set until the end of the run.
+The command runs in a process of its own, twice: on a cluster, with the real client, on generated objects that an HTTP
+server lists and watches; and on a folder with the same objects as runs of `podium run`, a file each. The first page is
+the page of searches, then that of one search. Wall time depends on what else runs on the machine; CPU time much less.
+Memory is the peak of the resident set until the end of the run.
 
 While all browsers look at pages of searches, trials change once a second for `--seconds`.
 
-Limits: first page 1 s of CPU time, memory 300 MiB, one watch for each kind of object, every browser gets the last
-change. Writes bench-dashboard.md into `--out`; the last line is RESULT {json}. The status is 1 if a limit is exceeded.
+Limits of both: first page 1 s of CPU time, memory 300 MiB, every browser gets the last change; on the cluster also one
+watch for each kind of object. Writes bench-dashboard.md into `--out`; the last line is RESULT {json}. The status is 1
+if a limit is exceeded.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.command_line import Parser
 from benchmarks.dashboard.browsers import Browsers
+from benchmarks.dashboard.object_folder import ObjectFolder
 from benchmarks.dashboard.object_server import ObjectServer
-from benchmarks.dashboard.objects import Size, jobs, namespace_of, nodes, trial, trials
+from benchmarks.dashboard.objects import Manifest, Size, jobs, namespace_of, nodes, trial, trials
+from benchmarks.dashboard.shown import DEADLINE, Cost, Shown, dashboard, timed_page
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 
 MAX_PAGE_SECONDS, MAX_MIB = 1.0, 300.0
-DEADLINE = 600.0
 CHANGED = 5  # trials that change at once
-TICK = os.sysconf("SC_CLK_TCK")
+Change = Callable[[str, Sequence[Manifest]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A running dashboard: its address and its process."""
+class Load:
+    """What is shown: the sizes, the browsers, and the seconds for which trials change."""
 
-    base: str
-    token: str
-    pid: int
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the header with the token."""
-        return {"Authorization": f"Bearer {self.token}"}
-
-    def mib(self, field: str) -> float:
-        """Return VmRSS or VmHWM of the process in MiB."""
-        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) / 1024
-
-    def cpu(self) -> float:
-        """Return the CPU seconds that the process has used."""
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / TICK
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Wall and CPU seconds of one thing."""
-
-    what: str
-    wall: float
-    cpu: float
+    size: Size
+    browsers: int
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured.
+    """What was measured on one source.
 
-    `reached`: browsers that got the last change. `busy`: cores in use during the changes.
+    `reached`: browsers that got the last change. `busy`, `idle`: cores in use with changes and without.
     """
 
     costs: tuple[Cost, ...]
     after_start: float
     peak: float
-    watches: int
     reached: int
     busy: float
+    idle: float
+
+    @property
+    def wall(self) -> float:
+        """Return the wall seconds of the slower one of the two first pages."""
+        return max(one.wall for one in self.costs[1:3])
+
+    @property
+    def cpu(self) -> float:
+        """Return the CPU seconds of the dearer one of the two first pages."""
+        return max(one.cpu for one in self.costs[1:3])
+
+    def kept(self, browsers: int) -> bool:
+        """Return whether the limits are kept."""
+        return self.cpu <= MAX_PAGE_SECONDS and self.peak <= MAX_MIB and self.reached == browsers
 
 
-@contextmanager
-def dashboard(kubeconfig: Path) -> Iterator[Shown]:
-    """Run the command on all namespaces during the block."""
-    words = ["dashboard", "-A", "--kubeconfig", str(kubeconfig), "--port", "0"]
-    with subprocess.Popen([sys.executable, "-m", "podium_cli.main", *words], stdout=subprocess.PIPE, text=True) as run:
-        try:
-            assert run.stdout is not None
-            line = run.stdout.readline()
-            found = re.fullmatch(r"Dashboard: (http://127\.0\.0\.1:\d+)/\?token=(\S+)\n", line)
-            if found is None:
-                raise SystemExit(f"podium dashboard printed no address: {line!r}")
-            yield Shown(found[1], found[2], run.pid)
-        finally:
-            run.send_signal(signal.SIGINT)
-            run.wait(60.0)
+def on_cluster(load: Load, objects: Mapping[str, list[Manifest]]) -> tuple[Figures, int]:
+    """Return the figures on a cluster, and the most watches of one kind that were open at a time."""
+    server = ObjectServer(objects)
+    with tempfile.TemporaryDirectory() as name, server.serving():
+        words = ["-A", "--kubeconfig", str(server.kubeconfig(Path(name) / "kubeconfig"))]
+        return measure(load, words, server.change), max(server.most.values())
 
 
-def timed_page(shown: Shown, what: str, path: str) -> Cost:
-    """Get a page for the first time."""
-    began, used = time.perf_counter(), shown.cpu()
-    request = urllib.request.Request(shown.base + path, headers=shown.headers)
-    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
-        answer.read()
-    return Cost(what, time.perf_counter() - began, shown.cpu() - used)
+def on_folder(load: Load, objects: Mapping[str, list[Manifest]]) -> Figures:
+    """Return the figures on a folder of runs."""
+    with tempfile.TemporaryDirectory() as name:
+        return measure(load, [name], ObjectFolder(Path(name), objects).change)
 
 
-def measure(size: Size, browsers: int, seconds: int) -> Figures:
-    """Return the figures of one run."""
-    stored = list(trials(size))
-    server = ObjectServer(
-        {"hyperparamjobs": list(jobs(size)), "hyperparamtrials": stored, "gpunodes": list(nodes(stored))}
-    )
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(server.serving())
-        began = time.perf_counter()
-        shown = stack.enter_context(dashboard(server.kubeconfig(folder / "kubeconfig")))
+def measure(load: Load, words: Sequence[str], change: Change) -> Figures:
+    """Return the figures of the command with these arguments.
+
+    `change` stores changed trials where the command finds them.
+    """
+    size = load.size
+    began = time.perf_counter()
+    with dashboard(words) as shown:
         costs = [Cost("start, until all objects are read", time.perf_counter() - began, shown.cpu())]
         after_start = shown.mib("VmRSS")
         first = f"/searches/{namespace_of(0)}/search-0"
         costs += [timed_page(shown, "page of all searches", "/"), timed_page(shown, "page of one search", first)]
         costs.append(timed_page(shown, "page of one trial", f"/trials/{namespace_of(0)}/search-0-0"))
         costs.append(timed_page(shown, "page of the GPUs", "/gpus"))
-        looking = stack.enter_context(Browsers(shown.base, shown.headers, _paths(size, browsers)).looking())
-        looking.wait_connected(DEADLINE)
-        used, began = shown.cpu(), time.perf_counter()
-        some = range(0, size.searches, max(1, size.searches // CHANGED))
-        for further in range(1, seconds + 1):
-            server.change("hyperparamtrials", [trial(search, 0, further) for search in some])
-            time.sleep(1.0)
-        busy = (shown.cpu() - used) / (time.perf_counter() - began)
-        last = [trial(search, 0, seconds + 1) for search in range(size.searches)]
-        looking.expect(f"further {seconds + 1};")
-        server.change("hyperparamtrials", last)
-        reached = looking.wait_reached(DEADLINE)
-        return Figures(tuple(costs), after_start, shown.mib("VmHWM"), max(server.most.values()), reached, busy)
+        idle = _cores(shown, lambda: time.sleep(5.0))
+        with Browsers(shown.base, shown.headers, _paths(load)).looking() as looking:
+            looking.wait_connected(DEADLINE)
+            busy = _cores(shown, lambda: _change_each_second(load, change))
+            last = [trial(search, 0, load.seconds + 1) for search in range(size.searches)]
+            looking.expect(f"further {load.seconds + 1};")
+            change("hyperparamtrials", last)
+            reached = looking.wait_reached(DEADLINE)
+        return Figures(tuple(costs), after_start, shown.mib("VmHWM"), reached, busy, idle)
 
 
-def _paths(size: Size, browsers: int) -> list[str]:
-    searches = [number % size.searches for number in range(browsers)]
+def _cores(shown: Shown, act: Callable[[], None]) -> float:
+    used, began = shown.cpu(), time.perf_counter()
+    act()
+    return (shown.cpu() - used) / (time.perf_counter() - began)
+
+
+def _change_each_second(load: Load, change: Change) -> None:
+    some = range(0, load.size.searches, max(1, load.size.searches // CHANGED))
+    for further in range(1, load.seconds + 1):
+        change("hyperparamtrials", [trial(search, 0, further) for search in some])
+        time.sleep(1.0)
+
+
+def _paths(load: Load) -> list[str]:
+    searches = [number % load.size.searches for number in range(load.browsers)]
     return [f"/live/searches/{namespace_of(one)}/search-{one}" for one in searches]
 
 
-def page(size: Size, browsers: int, figures: Figures) -> str:
+def page(load: Load, cluster: Figures, watches: int, folder: Figures) -> str:
     """Return the result page without its RESULT line."""
-    rows = [f"| {one.what} | {one.wall:.2f} s | {one.cpu:.2f} s |" for one in figures.costs]
+    pairs = zip(cluster.costs, folder.costs, strict=True)
+    rows = [f"| {a.what} | {a.wall:.2f} s | {a.cpu:.2f} s | {b.wall:.2f} s | {b.cpu:.2f} s |" for a, b in pairs]
+    size = load.size
     return "\n".join(
         (
             "# Dashboard",
             "",
-            f"`{command()}` on {machine()}. {size.searches} searches with {size.trials} trials, {browsers} browsers.",
+            f"`{command()}` on {machine()}.",
+            f"{size.searches} searches with {size.trials} trials, {load.browsers} browsers.",
             "",
-            "| | wall time | CPU time |",
-            "| --- | --- | --- |",
+            "| | cluster: wall time | CPU time | folder: wall time | CPU time |",
+            "| --- | --- | --- | --- | --- |",
             *rows,
             "",
-            "| | measured | limit |",
-            "| --- | --- | --- |",
-            f"| memory after the start | {figures.after_start:.0f} MiB | - |",
-            f"| memory at the peak | {figures.peak:.0f} MiB | {MAX_MIB:.0f} MiB |",
-            f"| watches of one kind | {figures.watches} | 1 |",
-            f"| browsers that got the last change | {figures.reached} | {browsers} |",
-            f"| cores in use while trials change every second | {figures.busy:.2f} | - |",
+            "| | cluster | folder | limit |",
+            "| --- | --- | --- | --- |",
+            f"| memory after the start | {cluster.after_start:.0f} MiB | {folder.after_start:.0f} MiB | - |",
+            f"| memory at the peak | {cluster.peak:.0f} MiB | {folder.peak:.0f} MiB | {MAX_MIB:.0f} MiB |",
+            f"| watches of one kind | {watches} | - | 1 |",
+            f"| browsers that got the last change | {cluster.reached} | {folder.reached} | {load.browsers} |",
+            f"| cores in use while nothing changes | {cluster.idle:.2f} | {folder.idle:.2f} | - |",
+            f"| cores in use while trials change every second | {cluster.busy:.2f} | {folder.busy:.2f} | - |",
             "",
         )
     )
+
+
+def result(cluster: Figures, watches: int, folder: Figures) -> dict[str, Any]:
+    """Return the RESULT line's content."""
+    found: dict[str, Any] = {"bench": "dashboard", "watches": watches}
+    for name, figures in (("cluster", cluster), ("folder", folder)):
+        found |= {
+            f"{name}_first_page_wall_s": round(figures.wall, 3),
+            f"{name}_first_page_cpu_s": round(figures.cpu, 3),
+            f"{name}_memory_mib": round(figures.peak, 1),
+            f"{name}_browsers": figures.reached,
+            f"{name}_wall_of_limit": round(figures.wall / MAX_PAGE_SECONDS, 3),
+            f"{name}_cpu_of_limit": round(figures.cpu / MAX_PAGE_SECONDS, 3),
+            f"{name}_memory_of_limit": round(figures.peak / MAX_MIB, 3),
+        }
+    return found
 
 
 def main() -> int:
@@ -186,26 +187,15 @@ def main() -> int:
     parser.add_argument("--browsers", type=positive, default=200, help="default: 200")
     parser.add_argument("--seconds", type=positive, default=10, help="for which trials change (default: 10)")
     args = parser.parse_args()
-    size = Size(args.searches, args.trials)
-    figures = measure(size, args.browsers, args.seconds)
-    pages = figures.costs[1:3]
-    wall, cpu = max(one.wall for one in pages), max(one.cpu for one in pages)
-    result = {
-        "bench": "dashboard",
-        "first_page_wall_s": round(wall, 3),
-        "first_page_cpu_s": round(cpu, 3),
-        "memory_mib": round(figures.peak, 1),
-        "watches": figures.watches,
-        "browsers": figures.reached,
-        "wall_of_limit": round(wall / MAX_PAGE_SECONDS, 3),
-        "cpu_of_limit": round(cpu / MAX_PAGE_SECONDS, 3),
-        "memory_of_limit": round(figures.peak / MAX_MIB, 3),
-    }
-    text = page(size, args.browsers, figures) + "\n" + result_line(result) + "\n"
+    load = Load(Size(args.searches, args.trials), args.browsers, args.seconds)
+    stored = list(trials(load.size))
+    objects = {"hyperparamjobs": list(jobs(load.size)), "hyperparamtrials": stored, "gpunodes": list(nodes(stored))}
+    cluster, watches = on_cluster(load, objects)
+    folder = on_folder(load, objects)
+    text = page(load, cluster, watches, folder) + "\n" + result_line(result(cluster, watches, folder)) + "\n"
     write_page(args.out / "bench-dashboard.md", text)
     print(text)
-    kept = cpu <= MAX_PAGE_SECONDS and figures.peak <= MAX_MIB
-    return 0 if kept and figures.watches == 1 and figures.reached == args.browsers else 1
+    return 0 if cluster.kept(args.browsers) and folder.kept(args.browsers) and watches == 1 else 1
 
 
 if __name__ == "__main__":

@@ -48,6 +48,38 @@ class RunView:
     now: float
 
 
+@dataclass(slots=True)
+class PlanTimes:
+    """When the next plan is due. Times are seconds of the run's clock.
+
+    Values wait until `PLAN_SECONDS` after the last plan. An urgent change does not wait, such as the end of a trial:
+    its device is free.
+    """
+
+    _planned_at: float = -1e9
+    _wake_at: float = 0.0
+    _waiting: bool = False  # something changed since the last plan
+
+    def due(self, now: float, *, changed: bool, urgent: bool) -> bool:
+        """Return whether to plan now."""
+        self._waiting |= changed
+        soon = self._waiting and (urgent or now >= self._planned_at + PLAN_SECONDS)
+        return soon or now >= min(self._wake_at, self._planned_at + CYCLE_SECONDS)
+
+    def planned(self, now: float, wake_at: float | None) -> None:
+        """Note a plan, and when it wants to be made again at the latest."""
+        self._planned_at, self._waiting = now, False
+        self._wake_at = now + CYCLE_SECONDS if wake_at is None else max(wake_at, now + SHORTEST_SECONDS)
+
+    def wake(self, now: float) -> None:
+        """Let the next plan be due at once."""
+        self._wake_at = now
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until a plan is due without a change, at most `POLL_SECONDS`."""
+        return min(POLL_SECONDS, max(0.0, self._wake_at - now))
+
+
 class Runner:
     """Runner of one search. Other threads and signal handlers may call only `stop`."""
 
@@ -56,8 +88,8 @@ class Runner:
         self._show = show
         self._stops = 0
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._wake_at = 0.0
-        self._planned_at = self._shown_at = -1e9
+        self._times = PlanTimes()
+        self._shown_at = -1e9
         self._stored_at: dict[str, float] = {}
         self._manifests: dict[str, HyperParamTrial] = {}
         self._end: EndJob | None = None
@@ -119,10 +151,10 @@ class Runner:
 
     def _plan_if_due(self, executor: Executor, changed: bool, now: float) -> bool:
         """Plan and act if something changed or the plan's time has come, and return whether it did."""
-        soon = changed and now >= self._planned_at + PLAN_SECONDS
-        if not soon and now < min(self._wake_at, self._planned_at + CYCLE_SECONDS):
-            return False
         state = self._state
+        urgent = any(trial.urgent for trial in state.trials.values())
+        if not self._times.due(now, changed=changed, urgent=urgent):
+            return False
         view = state.view()
         for _ in range(MAX_ROUNDS):
             snapshot = snapshot_of(view, state.ordered, state.machine, now)
@@ -140,15 +172,14 @@ class Runner:
             trial = state.trials[ranking.trial]
             if trial.phase not in FINAL and not trial.shows_end:
                 trial.set_rank(ranking)
-        self._planned_at = now
-        self._wake_at = now + CYCLE_SECONDS if decided.wake_at is None else max(decided.wake_at, now + SHORTEST_SECONDS)
+        self._times.planned(now, decided.wake_at)
         eta = estimate(view, snapshot)
         status = job_status(state.job, state.ordered, view.limits.max_trials, eta, self._end, now)
         ended = self._end is not None and not is_finished(state.job)
         state.job = state.job.model_copy(update={"status": status})
         if ended:
             state.folder.write_job(state.job, durable=True)
-            self._wake_at = now
+            self._times.wake(now)
         return True
 
     def _store(self, now: float) -> None:
@@ -192,7 +223,6 @@ class Runner:
         for trial in executor.live():
             if trial.attempt is not None and trial.attempt.process is not None and trial.attempt.runs:
                 poll.register(trial.attempt.process.ended, select.POLLIN)
-        seconds = min(POLL_SECONDS, max(0.0, self._wake_at - now))
-        poll.poll(max(1.0, 1000.0 * seconds))
+        poll.poll(max(1.0, 1000.0 * self._times.seconds_left(now)))
         with suppress(BlockingIOError):
             os.read(self._wake_reader, 1024)

@@ -1,10 +1,12 @@
 """Faults of Podium, pods and scripts: a search has correct values and reports its lost work.
 
-The checks use containerd's logs, the cgroups and the API (scene.py).
+The checks use containerd's logs, the cgroups and the API (scene.py). With PODIUM_LONG_FAULTS=1 (`make test-faults`),
+the operator is killed ten times instead of four.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from typing import Any
@@ -13,16 +15,17 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 FINAL = ("Succeeded", "Failed", "Refused")
+KILLS = 10 if os.environ.get("PODIUM_LONG_FAULTS") == "1" else 4  # of the operator; of the agents half as many
 Scene = Any
 
 
-def test_a_search_survives_ten_kills_of_the_operator_and_five_of_the_agents(scene: Scene) -> None:
+def test_a_search_survives_kills_of_the_operator_and_of_the_agents(scene: Scene) -> None:
     """Each kill is within 50 ms of a new run queue, during suspensions and resumptions."""
     chance = random.Random(4)
     logs = scene.search("killed", "held", trials=8, seconds=0.3)
     scene.until(logs, "the first suspension", lambda: scene.suspensions("killed") >= 1, 120)
     killed = {"operator": 0, "agent": 0}
-    for round_ in range(10):
+    for round_ in range(KILLS):
         epochs = {n["metadata"]["name"]: n["spec"]["epoch"] for n in scene.site.objects("gpunodes")}
 
         def changed(epochs: dict[str, int] = epochs) -> bool:
@@ -33,7 +36,7 @@ def test_a_search_survives_ten_kills_of_the_operator_and_five_of_the_agents(scen
             time.sleep(chance.uniform(0, 0.05))  # a random moment
             killed[component] += scene.kill(f"podium-{component}", component) > 0
     assert scene.phase("killed") not in FINAL, "the search has not ended meanwhile"
-    assert killed == {"operator": 10, "agent": 5}
+    assert killed == {"operator": KILLS, "agent": KILLS // 2}
     scene.until(logs, "all have started", lambda: min(map(scene.last_step, scene.trials("killed"))) > 0, 120)
     scene.release("killed")
     assert scene.wait_for_end(logs)["status"]["phase"] == "Succeeded"
