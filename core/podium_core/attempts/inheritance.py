@@ -21,9 +21,9 @@ def inherited_path(parent_path: str) -> str:
 
 
 def metrics_in_checkpoint(job: HyperParamJob) -> str | None:
-    """Return where trials write metrics inside their checkpoint folder, relative to it; None if they do not.
+    """Return where trials write metrics in their checkpoint folder, relative to it.
 
-    A copy of the folder leaves this path out: its values are the parent's.
+    None: they write them elsewhere. A copy of the folder leaves this path out: its values are the parent's.
     """
     metrics, checkpoint = metrics_config_of(job), job.spec.checkpoint
     if checkpoint is None or metrics.source not in PATH_SOURCES:
