@@ -114,7 +114,7 @@ def test_a_folder_says_that_nothing_can_be_changed_there(tmp_path: Path) -> None
     write_objects(tmp_path)
     with dashboard(str(tmp_path)) as shown:
         page = shown.get("/searches/default/digits").text
-        assert "nothing can be changed here. Ctrl-C in the terminal of" in page
+        assert "nothing can be changed here. Ctrl-C in the terminal of <code>podium run</code>" in page
         assert "/actions/" not in page
         asked = shown.get("/actions/suspend/default/digits")
         assert (asked.status_code, "Ctrl-C" in asked.text) == (409, True)
