@@ -13,7 +13,7 @@ class PodMeta(ObjectMeta):
     """Metadata of a pod."""
 
     owner_references: list[OwnerReference] = Field(default_factory=list)
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: float | None = None
 
 
 class Variable(StatusModel):

@@ -239,7 +239,7 @@ def _starting(pod: PodPayload) -> bool:
 
 def _grace(pod: PodPayload) -> float:
     given = pod.metadata.deletion_grace_period_seconds
-    return pod.spec.termination_grace_period_seconds if given is None else float(given)
+    return pod.spec.termination_grace_period_seconds if given is None else given
 
 
 def _main(pod: PodPayload) -> str:
