@@ -29,6 +29,9 @@ from podium_dashboard.server.sign_in import _local, bearer_token, is_encrypted
         ({"origin": "null", "host": ""}, False),
         ({"origin": "", "host": ""}, False),
         ({"host": "a"}, False),
+        ({"origin": "http://[", "host": "["}, True),
+        ({"origin": "http://[::1", "host": "[::1]"}, False),
+        ({"origin": "ftp://a", "host": "a"}, False),
     ],
 )
 def test_only_a_page_of_this_server_sends_forms(headers: dict[str, str], same: bool) -> None:
