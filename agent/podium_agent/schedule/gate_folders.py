@@ -77,7 +77,9 @@ class GateFolders:
         """Serve the folders of an earlier agent, and remove the files of pods that have ended."""
         await self._trials.wait_synced()
         await self._pods.wait_synced()
-        await asyncio.to_thread(self._remove_leftovers, {pod.uid for pod in self._pods.values()})
+        async with self._one_by_one:
+            there = self._servers.keys() | {pod.uid for pod in self._pods.values()}
+            await asyncio.to_thread(self._remove_leftovers, there)
         while True:
             self._changed.clear()
             async with self._one_by_one:

@@ -69,6 +69,7 @@ class Scene:
     def __post_init__(self) -> None:
         (self.machine.folder / "helper").write_bytes(b"the helper")
         self.settings = self.machine.settings(helper=self.machine.folder / "helper")
+        self.settings.pods_dir.mkdir()
         self.gates = Gates(self.machine.folder / "proc", lambda: None)
 
     async def list(self, *_: Any, labels: str, fields: str) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def test_the_users_own_settings_are_kept() -> None:
     assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
     assert made["spec"]["securityContext"] == {"runAsUser": 1000}
     assert made["spec"]["terminationGracePeriodSeconds"] == 7
-    assert [v["name"] for v in made["spec"]["volumes"]] == ["data", "podium-checkpoint"]
+    assert [v["name"] for v in made["spec"]["volumes"]] == ["data", "podium-checkpoint", "podium-gate"]
     assert [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]] == ["/data", "/ckpt"]
 
 
