@@ -150,7 +150,10 @@ class SlotService(DevicePluginService):
         self.fill_gates: Callable[[], Awaitable[None]] | None = None
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answer after the gates have their files: the kubelet starts no container of the pod before the answer."""
+        """Answer once the gates have their files.
+
+        The kubelet starts no container of the pod before the answer.
+        """
         if self.fill_gates is not None:
             await self.fill_gates()
         return await super().Allocate(request, context)

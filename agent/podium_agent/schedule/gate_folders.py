@@ -37,7 +37,10 @@ Listen = Callable[[socket.socket], Awaitable[asyncio.Server]]
 
 
 class GateFolders:
-    """Fills and serves the folders of gates. `trials` and `pods`: all of this node; `listen` serves a bound socket."""
+    """Fills and serves the folders of gates.
+
+    `trials` and `pods`: all of this node; `listen` serves a bound socket.
+    """
 
     def __init__(
         self,

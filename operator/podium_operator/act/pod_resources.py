@@ -46,7 +46,7 @@ def remove_slots(container: dict[str, Any], resource: str) -> None:
 
 
 def gate_needs_slot(nodes: Iterable[GPUNode]) -> bool:
-    """Return whether the gate of a new pod has to request slots: an agent of an earlier release serves a node."""
+    """Return whether the gate of a new pod has to request slots, as agents of earlier releases require."""
     return any(node.status.agent and not node.status.gate_volume for node in nodes)
 
 
