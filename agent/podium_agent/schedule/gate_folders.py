@@ -126,7 +126,11 @@ class GateFolders:
         before = self._servers.pop(uid, None)
         if before is not None:
             before.close()
-        self._servers[uid] = await self._listen(listener)
+        try:
+            self._servers[uid] = await self._listen(listener)
+        except BaseException:
+            listener.close()
+            raise
 
     def _folder(self, uid: str) -> Path:
         return self._root / uid / VOLUMES / GATE_VOLUME

@@ -100,6 +100,7 @@ class Scene:
             yield made
         finally:
             running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
             for server in self.servers:
                 server.close()
 
