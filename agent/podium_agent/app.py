@@ -33,6 +33,7 @@ from podium_agent.schedule.cpu_downsizing import CpuDownsizer
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations
 from podium_agent.schedule.executor import Executor, ExecutorHooks, TrialStart
 from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.gate_folders import GateFolders
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
@@ -112,6 +113,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         node_reconciler = make_node_reconciler(settings, metrics, writers, watches, users)
         slots, plugins = make_plugins(settings, telemetry, watches, node_reconciler, users)
         gates = Gates(settings.proc, node_reconciler.wake)
+        gate_folders = GateFolders(settings, api, watches.trials, watches.all_pods, gates.listen)
+        slots.fill_gates = gate_folders.fill
         admissions = Admissions(settings.admissions_dir, metrics.note_failed)
         observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
         start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
@@ -165,6 +168,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 other_pods.run(),
                 *((other_plugins.run(),) if other_plugins is not None else ()),
                 *(plugin.run() for plugin in plugins),
+                gate_folders.run(),
                 conduct(),
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
                 once_detected(reporter.run),

@@ -82,15 +82,19 @@ class TrialSocket:
     @asynccontextmanager
     async def serve(self, path: Path) -> AsyncIterator[None]:
         """Listen at this path."""
-        listener = _bound(path)
-        server = await asyncio.start_unix_server(
-            self._accept, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE
-        )
-        listener.listen(BACKLOG)
+        server = await self.listen(bind(path))
         try:
             yield
         finally:
             server.close()
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Serve a bound socket until the returned server is closed."""
+        server = await asyncio.start_unix_server(
+            self._accept, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE
+        )
+        listener.listen(BACKLOG)
+        return server
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = identify(self._proc, writer.get_extra_info("socket"))
@@ -112,7 +116,7 @@ class TrialSocket:
             writer.close()
 
 
-def _bound(path: Path) -> socket.socket:
+def bind(path: Path) -> socket.socket:
     """Return a socket at this path, which any user may connect to: trials run as any user id."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
