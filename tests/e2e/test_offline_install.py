@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from page_commands import section
 
 from podium_devcluster import versions
 from podium_devcluster.artifacts import debian, tiny_images
@@ -84,14 +84,6 @@ def version() -> str:
     return found
 
 
-def section(title: str) -> list[str]:
-    """Return the shell blocks of a section of the page."""
-    text = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert text is not None
-    indented = re.findall(r"^( *)```sh\n(.*?)^ *```", text[1], re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in indented]
-
-
 @pytest.fixture(scope="module")
 def desk(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A reader with all files of a release, and the nodes' registry."""
@@ -120,10 +112,10 @@ def desk(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 def test_the_page_installs_the_release_by_digest_and_uninstall_leaves_nothing(site: Site, desk: Desk) -> None:
     remove_podium(site)
-    for block in section("Copy them into your registry"):
+    for block in section(PAGE, "Copy them into your registry"):
         desk.run(block, 300)
     digest = released_digest(desk)
-    namespace, secret, values, install, test = section("Install")
+    namespace, secret, values, install, test = section(PAGE, "Install")
     site.kubectl("delete", "namespace", NAMESPACE, "--timeout=90s", timeout=100)
     desk.run(namespace)
     desk.run(secret)
