@@ -58,7 +58,7 @@ class Installation:
         """Replace Podium by the earlier release, with its CRDs."""
         self.remove()
         self.run(section(PAGE, "Uninstall")[1])  # the CRDs
-        options = f"--namespace {NAMESPACE} --values {self.values} --wait --timeout 3m"
+        options = f"--namespace {NAMESPACE} --values {self.values} --wait --timeout 5m"
         self.run(f"helm install podium {self.chart} {options}")
 
     def remove(self) -> None:
