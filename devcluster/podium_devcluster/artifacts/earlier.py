@@ -17,7 +17,7 @@ from podium_devcluster.shell import run, succeeds
 
 
 class MissingCommitError(RuntimeError):
-    """The clone has no such commit, or is no clone."""
+    """The clone lacks the commit, or the folder is not a clone."""
 
 
 @dataclass(frozen=True, slots=True)
