@@ -16,7 +16,7 @@ from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import nvidia
+from podium_devcluster.runtime import kueue, nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
 
 
@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parts.add_argument("--strategy", default="cdi-cri", choices=["cdi-cri", "envvar"], help="of the plugin (cdi-cri)")
     parts.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
+    command("kueue", "install Kueue, built from its Go module, with the feature gate PriorityBoost")
     kubectl = command("kubectl", "run kubectl on this cluster: podium-devcluster kubectl -- get nodes")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     execute = command("node-exec", "run a program in a node: podium-devcluster node-exec node-1 -- ps aux")
@@ -98,6 +99,8 @@ def run_command(options: argparse.Namespace) -> int:
                 nvidia.stop_plugin(cluster)
             else:
                 nvidia.start_plugin(cluster, options.strategy)
+        case "kueue":
+            kueue.install(cluster)
         case "kubectl":
             program = cache.bin / "kubectl"
             os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])

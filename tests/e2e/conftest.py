@@ -32,7 +32,7 @@ NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
 # workers of pytest-xdist take files in this order: the longest first, so that all workers end at about the same time
 FIRST = (
-    *("faults", "live_migration", "digits", "kubernetes_faults", "shared_memory"),
+    *("faults", "live_migration", "digits", "kueue", "kubernetes_faults", "shared_memory"),
     *("scripts", "evictions", "agent_faults", "checkpoint_faults", "exclusive_pods"),
 )
 # these remove a node or Podium from the cluster, so no file of this layer may come after them

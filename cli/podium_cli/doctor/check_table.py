@@ -99,6 +99,12 @@ CHECKS = (
         "Use NVIDIA's device plugin: for a DeviceClass the stock scheduler does not preempt reservation pods.",
     ),
     Check(
+        "KueueQueue",
+        CLUSTER,
+        "The LocalQueue of Kueue that the chart names for GPU reservations exists and is active.",
+        "Create it in each namespace with jobs, with an active ClusterQueue; or change gpus.reservations.queue.",
+    ),
+    Check(
         "GPUNodes",
         CLUSTER,
         "At least one node has NVIDIA GPUs.",

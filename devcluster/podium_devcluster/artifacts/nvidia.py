@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from podium_devcluster import locks
 from podium_devcluster.artifacts import binaries, gobuild
 from podium_devcluster.artifacts.debian import install_packages
 from podium_devcluster.artifacts.preparation import Piece, build_all
-from podium_devcluster.paths import Cache, project_dir
+from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 
 
@@ -38,16 +37,14 @@ class NvidiaProgram:
         return f"github.com/NVIDIA/{self.module}/cmd/{self.name}"
 
     @property
-    def folder(self) -> Path:
-        """The folder with go.mod and go.sum."""
-        return project_dir() / "devcluster" / "gomodules" / self.module
+    def pinned(self) -> gobuild.PinnedModule:
+        """The module that requires it."""
+        return gobuild.PinnedModule.named(self.module)
 
+    @property
     def version(self) -> str:
-        """Return the version that go.mod requires."""
-        found = re.search(r"^require \S+ v(\S+)$", (self.folder / "go.mod").read_text(), re.M)
-        if found is None:
-            raise ValueError(f"{self.folder / 'go.mod'} requires no version; restore it from git")
-        return found[1]
+        """The version that go.mod requires."""
+        return self.pinned.required[1]
 
 
 PROGRAMS = (
@@ -63,8 +60,8 @@ PROGRAMS = (
 def folder_name(programs: Sequence[NvidiaProgram] = PROGRAMS) -> str:
     """Return the name of the programs' folder in the cache's `bin`."""
     names = [(program.name, program.package) for program in programs]
-    files = [program.folder / name for program in programs for name in ("go.mod", "go.sum")]
-    key = hashlib.sha256(repr((names, [file.read_bytes() for file in files])).encode())
+    files = [file for program in programs for file in program.pinned.files]
+    key = hashlib.sha256(repr((names, files)).encode())
     return f"nvidia-{key.hexdigest()[:12]}"
 
 
@@ -88,15 +85,15 @@ def ensure(cache: Cache, progress: Progress) -> Path:
 
 def _piece(program: NvidiaProgram, folder: Path, cache: Cache, progress: Progress) -> Piece:
     make = partial(_build, program, folder, cache, progress)
-    return Piece(f"{program.name} {program.version()}", program.seconds, make)
+    return Piece(f"{program.name} {program.version}", program.seconds, make)
 
 
 def _build(program: NvidiaProgram, folder: Path, cache: Cache, progress: Progress) -> None:
     temporary = folder / f".{os.getpid()}-{program.name}"
     variable = f"github.com/NVIDIA/{program.module}/internal/info.version"
-    flags = f"-s -w -X {variable}=v{program.version()}"
+    flags = f"-s -w -X {variable}=v{program.version}"
     try:
-        gobuild.build_package(program.package, flags, temporary, program.folder, cache, progress)
+        program.pinned.build(program.package, flags, temporary, cache, progress, cgo=True)
         temporary.replace(folder / program.name)
     finally:
         temporary.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_operator.reservations.reservation_pod import (
     CHECKPOINT_ANNOTATION,
+    COST_ANNOTATION,
     PRODUCTS_ANNOTATION,
     QUEUE_LABEL,
     RESERVATION_LABEL,
@@ -32,6 +33,7 @@ class _Condition(StatusModel):
 
 class _Spec(StatusModel):
     node_name: str | None = None
+    priority: int = 0
 
 
 class _Status(StatusModel):
@@ -50,7 +52,7 @@ class ReservationPodState:
     """State of one reservation pod.
 
     `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
-    `ended`: it has ended; `last_checkpoint`: as its annotation says.
+    `ended`: it has ended; `last_checkpoint` and `preemption_cost`: as its annotations say.
     """
 
     name: str
@@ -64,11 +66,18 @@ class ReservationPodState:
     preempted_by: str = ""
     unscheduled: str = ""
     last_checkpoint: float | None = None
+    preemption_cost: float | None = None
+    priority: int = 0
 
     @property
     def bound(self) -> bool:
         """Whether the pod has a node."""
         return bool(self.node)
+
+    @property
+    def over(self) -> bool:
+        """Whether the pod has ended or is being deleted."""
+        return self.ended or self.deleting
 
     @property
     def path(self) -> str:
@@ -102,6 +111,8 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         preempted_by=f"{disruption.reason}: {disruption.message}" if disruption is not None else "",
         unscheduled=_unscheduled(waits, queue),
         last_checkpoint=_time(meta.annotations.get(CHECKPOINT_ANNOTATION, "")),
+        preemption_cost=_amount(meta.annotations.get(COST_ANNOTATION, "")),
+        priority=pod.spec.priority,
     )
 
 
@@ -110,8 +121,16 @@ def _unscheduled(condition: _Condition | None, queue: str) -> str:
     if condition is None:
         return ""
     if condition.reason == SCHEDULING_GATED and queue:
-        return f"Kueue has not admitted the reservation yet: LocalQueue {queue} has no quota left, or does not exist."
+        return (
+            f"Kueue has not admitted the reservation yet: LocalQueue {queue} has no quota left, is stopped or does not "
+            "exist (kubectl describe workloads shows which)."
+        )
     return condition.message
+
+
+def _amount(text: str) -> float | None:
+    """Return the number in an annotation; None if it holds none, and the operator writes it again."""
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
 def _time(text: str) -> float | None:

@@ -34,15 +34,21 @@ from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.reservations.condition import ReservationCondition, reservation_condition
 from podium_operator.reservations.demand import (
     PoolDemand,
-    checkpoint_differs,
-    last_checkpoints,
     needs_gpus,
     pool_demands,
     pool_of,
     reservations_from,
 )
+from podium_operator.reservations.kueue_workloads import KueueWorkloads
+from podium_operator.reservations.preemption_cost import (
+    checkpoint_differs,
+    cost_differs,
+    last_checkpoints,
+    preemption_costs,
+)
 from podium_operator.reservations.reservation_pod import (
     CHECKPOINT_ANNOTATION,
+    COST_ANNOTATION,
     UNNEEDED_ANNOTATION,
     ReservationRules,
     make_reservation_pod,
@@ -84,6 +90,7 @@ class ReservationController:
         self._api = api
         self._settings = settings
         self._metrics = metrics
+        self._workloads = KueueWorkloads(api) if settings.reservation_priority_boost else None
         self._refused: dict[Pool, _Refusal] = {}
         self._preemptions: dict[Pool, _Preemption] = {}
         self._counted: set[str] = set()  # uids whose end was recorded
@@ -116,7 +123,7 @@ class ReservationController:
                 await self._request(cluster, action, demand_by_pool[action.pool])
             else:
                 await self._change(by_name[action.reservation.pool.namespace, action.reservation.name], action)
-        await self._mark_checkpoints(cluster)
+        await self._mark_costs(cluster, snapshot)
         wake_times = [refused.retry_at for refused in self._refused.values()]
         wake_times += [planned.wake_at] if planned.wake_at is not None else []
         self._count(reservations)
@@ -233,21 +240,29 @@ class ReservationController:
             log.info("GPU reservation %s is released: %s: %s", pod.path, action.reason, action.message)
             await self._delete(pod)
             return
-        await self._annotate(pod, UNNEEDED_ANNOTATION, action.unneeded_since)
+        await self._annotate(pod, {UNNEEDED_ANNOTATION: _moment(action.unneeded_since)})
 
-    async def _mark_checkpoints(self, cluster: ClusterState) -> None:
-        """Write on each reservation pod when the trials on its GPU last checkpointed."""
-        if not cluster.reservations:  # in the mode `dedicated` there are none, but ten thousand trials
+    async def _mark_costs(self, cluster: ClusterState, snapshot: Snapshot) -> None:
+        """Write on each reservation pod when its trials last checkpointed, and what its preemption would cost."""
+        pods = cluster.reservations
+        if not pods:  # in the mode `dedicated` there are none, but ten thousand trials
             return
-        times = last_checkpoints(cluster.reservations, cluster.nodes, cluster.trials)
-        for pod in cluster.reservations:
-            if not (pod.deleting or pod.ended) and checkpoint_differs(pod.last_checkpoint, times.get(pod.uid)):
-                await self._annotate(pod, CHECKPOINT_ANNOTATION, times.get(pod.uid))
+        suspendable = {job.key for job in snapshot.jobs if job.abilities.suspendable}
+        times = last_checkpoints(pods, cluster.nodes, cluster.trials)
+        costs = preemption_costs(pods, cluster.nodes, cluster.trials, suspendable)
+        for pod in pods:
+            saved, cost = times.get(pod.uid), costs.get(pod.uid)
+            if not pod.over and (
+                checkpoint_differs(pod.last_checkpoint, saved) or cost_differs(pod.preemption_cost, cost)
+            ):
+                text = None if cost is None else f"{cost:.0f}"
+                await self._annotate(pod, {CHECKPOINT_ANNOTATION: _moment(saved), COST_ANNOTATION: text})
+        if self._workloads is not None:
+            await self._workloads.update(pods, costs, cluster.now)
 
-    async def _annotate(self, pod: ReservationPodState, annotation: str, at: float | None) -> None:
-        """Write a time as an annotation, or remove it."""
-        text = None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
-        about = {"uid": pod.uid, "annotations": {annotation: text}}
+    async def _annotate(self, pod: ReservationPodState, annotations: Mapping[str, str | None]) -> None:
+        """Write annotations, or remove those without a value."""
+        about = {"uid": pod.uid, "annotations": annotations}
         try:
             await self._api.patch(PODS, pod.name, pod.pool.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:
@@ -264,3 +279,8 @@ class ReservationController:
         states = Counter(reservation.state for reservation in reservations)
         for state in ReservationState:
             self._metrics.reservations.labels(state.value).set(states[state])
+
+
+def _moment(at: float | None) -> str | None:
+    """Return a time as the text of an annotation."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()

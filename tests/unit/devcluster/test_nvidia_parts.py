@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from podium_devcluster.artifacts import nvidia as artifacts
+from podium_devcluster.artifacts import gobuild
 from podium_devcluster.artifacts.nvidia import PROGRAMS, NvidiaProgram, folder_name
 from podium_devcluster.main import parser
 from podium_devcluster.paths import project_dir
@@ -27,15 +27,15 @@ def documents(name: str) -> list[Any]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_the_version_of_each_program_is_pinned_by_hashes(program: NvidiaProgram) -> None:
     module = program.package.partition("/cmd/")[0]
-    lines = (program.folder / "go.sum").read_text().splitlines()
+    lines = (program.pinned.folder / "go.sum").read_text().splitlines()
     assert all(re.fullmatch(r"\S+ v\S+ h1:[A-Za-z0-9+/]{43}=", line) for line in lines)
-    assert any(line.startswith(f"{module} v{program.version()} h1:") for line in lines)
+    assert any(line.startswith(f"{module} v{program.version} h1:") for line in lines)
 
 
 def test_the_folder_of_the_programs_changes_with_what_they_are_built_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifacts, "project_dir", lambda: tmp_path)
+    monkeypatch.setattr(gobuild, "project_dir", lambda: tmp_path)
     folder = tmp_path / "devcluster/gomodules/k8s-device-plugin"
     folder.mkdir(parents=True)
     (folder / "go.mod").write_text("module m\n\ngo 1.26.0\n\nrequire github.com/NVIDIA/k8s-device-plugin v0.19.3\n")
@@ -45,10 +45,10 @@ def test_the_folder_of_the_programs_changes_with_what_they_are_built_from(
     assert before == folder_name([program])
     (folder / "go.sum").write_text("b")
     assert folder_name([program]) != before
-    assert program.version() == "0.19.3"
+    assert program.version == "0.19.3"
     (folder / "go.mod").write_text("module m\n")
     with pytest.raises(ValueError, match="requires no version; restore it from git"):
-        program.version()
+        _ = program.version
 
 
 def test_the_libraries_are_named_by_the_version_that_the_driver_reports() -> None:
