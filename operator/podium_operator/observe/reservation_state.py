@@ -30,13 +30,19 @@ class _Condition(StatusModel):
     message: str = ""
 
 
+class _ExtendedResourceClaim(StatusModel):
+    resource_claim_name: str = ""
+
+
 class _Spec(StatusModel):
     node_name: str | None = None
+    priority: int = 0
 
 
 class _Status(StatusModel):
     phase: str = "Pending"
     conditions: list[_Condition] = Field(default_factory=list)
+    extended_resource_claim_status: _ExtendedResourceClaim | None = None
 
 
 class _Pod(StatusModel):
@@ -50,7 +56,8 @@ class ReservationPodState:
     """State of one reservation pod.
 
     `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
-    `ended`: it has ended; `last_checkpoint`: as its annotation says.
+    `ended`: it has ended; `last_checkpoint`: as its annotation says; `claim`: the ResourceClaim that holds its GPU,
+    empty if the GPU comes from a device plugin.
     """
 
     name: str
@@ -64,6 +71,8 @@ class ReservationPodState:
     preempted_by: str = ""
     unscheduled: str = ""
     last_checkpoint: float | None = None
+    priority: int = 0
+    claim: str = ""
 
     @property
     def bound(self) -> bool:
@@ -90,6 +99,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
     disruption = next((c for c in status.conditions if c.type in DISRUPTIONS and c.status == "True"), None)
     waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
     queue = meta.labels.get(QUEUE_LABEL, "")
+    claim = status.extended_resource_claim_status
     return ReservationPodState(
         name=meta.name,
         uid=meta.uid,
@@ -102,6 +112,8 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         preempted_by=f"{disruption.reason}: {disruption.message}" if disruption is not None else "",
         unscheduled=_unscheduled(waits, queue),
         last_checkpoint=_time(meta.annotations.get(CHECKPOINT_ANNOTATION, "")),
+        priority=pod.spec.priority,
+        claim=claim.resource_claim_name if claim is not None else "",
     )
 
 

@@ -57,7 +57,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
         "error",
         "does not exist; there are: nvidia",
     ),
-    ("DynamicResources", {**RESERVING, "device_classes": {"gpu": "nvidia.com/gpu"}}, "warning", "nvidia.com/gpu"),
+    ("DynamicResources", {"device_classes": {"a": "nvidia.com/gpu", "b": "nvidia.com/gpu"}}, "warning", "a, b stand"),
     ("GPUNodes", {**node(allocatable={"cpu": "1"}), "gpu_nodes": {}}, "warning", "none of the 1 nodes"),
     ("ChartInstalled", {"workloads": ()}, "warning", "not installed yet"),
     ("ChartInstalled", {"workloads": (*workloads(), workload(AGENT, release="b"))}, "error", "podium-system/b"),
@@ -183,6 +183,7 @@ RIGHT: list[tuple[str, dict[str, Any], str]] = [
     ("NamespacePodSecurity", {"namespace_labels": {}}, "the cluster's default applies"),
     ("RuntimeClasses", {"runtime_classes": {}}, "there is no RuntimeClass nvidia"),
     ("DynamicResources", {"device_classes": {"gpu": "nvidia.com/gpu"}}, "in the mode reservations only"),
+    ("DynamicResources", {**RESERVING, "device_classes": {"gpu": "nvidia.com/gpu"}}, "itself gives up a reservation"),
     ("GPUNodes", {"only": "node-a"}, "named by the caller"),
     ("Driver", {"gpu_nodes": {}, **node(labels={"nvidia.com/cuda.driver-version.full": "580.1"})}, "driver 580.1"),
     ("CgroupDriver", node(kubelet=KubeletConfig("cgroupfs", False), cgroup_version=1), "cgroupfs"),
@@ -190,6 +191,15 @@ RIGHT: list[tuple[str, dict[str, Any], str]] = [
     ("GPUsGivenOutOnce", RESERVING, "Podium uses only GPUs that it reserves"),
     ("GPUsGivenOutOnce", node(allocatable={"podium.dev/gpu": "4", "nvidia.com/gpu": "0"}), "no other plugin"),
     ("ReservableGPUs", RESERVING, "nvidia.com/gpu: 2"),
+    (
+        "ReservableGPUs",
+        {
+            "workloads": reservations(),
+            "device_classes": {"gpu": "nvidia.com/gpu"},
+            "slices": (ResourceSlice("gpu.nvidia.com", "node-a", 8), ResourceSlice("gpu.nvidia.com", "node-b", 8)),
+        },
+        "nvidia.com/gpu: 8 of a DeviceClass",
+    ),
     ("RuntimeHandler", {"workloads": workloads(agent=workload(AGENT, runtime_class="nvidia"))}, "handler nvidia"),
 ]
 # Skipped in a healthy cluster: there is nothing to compare.
