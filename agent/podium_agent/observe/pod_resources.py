@@ -112,7 +112,8 @@ async def _list(socket: Path) -> pb.ListPodResourcesResponse:
     try:
         async with _channel(socket) as channel:
             stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
-            return await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+            answer: pb.ListPodResourcesResponse = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+            return answer
     except grpc.aio.AioRpcError as error:
         raise KubeletAwayError(f"{socket}: {error.code().name}") from error
 

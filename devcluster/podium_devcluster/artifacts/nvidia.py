@@ -59,8 +59,9 @@ class NvidiaProgram:
         return project_dir() / "devcluster" / "gomodules" / self.module
 
     def version(self) -> str:
-        """Return the version that go.mod requires."""
-        found = re.search(r"^require \S+ v(\S+)$", (self.folder / "go.mod").read_text(), re.M)
+        """Return the version of the main module that go.mod requires."""
+        name = re.escape("k8s.io/dynamic-resource-allocation" if self.own else f"github.com/NVIDIA/{self.module}")
+        found = re.search(rf"^(?:require |\t){name} v(\S+)$", (self.folder / "go.mod").read_text(), re.M)
         if found is None:
             raise ValueError(f"{self.folder / 'go.mod'} requires no version; restore it from git")
         return found[1]
