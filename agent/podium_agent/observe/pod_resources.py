@@ -38,7 +38,10 @@ class DynamicDevice:
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """Devices of the pods that have any: ids by resource, in the order of the request, and devices of DRA drivers."""
+    """Devices of the pods that have any.
+
+    `ids`: for each resource that was asked for; `dynamic`: devices of DRA drivers.
+    """
 
     ids: tuple[Mapping[PodName, frozenset[str]], ...]
     dynamic: Mapping[PodName, frozenset[DynamicDevice]]

@@ -88,7 +88,10 @@ class _Claim(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim:
-    """A ResourceClaim. `wants`: devices that it requests by DeviceClass; `has`: those that are allocated to it."""
+    """A ResourceClaim.
+
+    `wants`: number of devices that it requests of each DeviceClass; `has`: those that are allocated to it.
+    """
 
     wants: Mapping[str, int]
     has: frozenset[Device]

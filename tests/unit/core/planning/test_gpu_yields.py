@@ -85,7 +85,7 @@ def test_enough_free_gpus_are_left_to_the_scheduler_for_a_while() -> None:
     later = plan([pod()], held("1"), free={"a": 1}, records=first.records, now=NOW + PATIENCE)
     assert set(later.give) == {"1"}, "the scheduler cannot use the free one for this pod"
     without = plan([pod()], free={"a": 1}, records=first.records, now=NOW + PATIENCE)
-    assert without.waits_for == (), "nothing can be done for it, so requests go on"
+    assert without.waits_for == (), "nothing can be done for it, so requests continue"
 
 
 def test_no_gpu_is_requested_until_the_pod_has_a_node() -> None:
