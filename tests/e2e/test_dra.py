@@ -120,7 +120,7 @@ def test_the_driver_publishes_gpus_as_nvidias_driver_does(stage: Stage) -> None:
     assert dra.published(site.cluster, site.cluster.node(NODE)) == {
         f"gpu-{i}": uuid for i, uuid in enumerate(stage.uuids)
     }
-    (found,) = site.objects("resourceslices", "--field-selector", f"spec.driver={dra.DRIVER}")
+    (found,) = json.loads(site.kubectl("get", "resourceslices", "-o", "json"))["items"]
     (first, _) = found["spec"]["devices"]
     assert first["attributes"]["productName"] == {"string": "Podium Fake GPU 24GB"}
     assert first["attributes"]["driverVersion"] == {"version": "610.43.2"}

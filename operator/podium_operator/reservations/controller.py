@@ -212,7 +212,7 @@ class ReservationController:
         pause = retry_delay(consecutive)
         text = (
             f"GPU reservation {one.name} was preempted ({cause}). Its trials are suspended or requeued; Podium "
-            f"requests another one in {pause:g} s."
+            f"requests another one in {pause:g} s{'' if pod is None else ', once that pod has a node'}."
         )
         log.info("%s: %s", one.pool.namespace, text)
         for job in cluster.jobs:
