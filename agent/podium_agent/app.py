@@ -28,6 +28,7 @@ from podium_agent.observe.sources.push_server import PushServer
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_reporter import NodeReporter, StatusSources, send_heartbeats
 from podium_agent.reservations.controller import GpuReservations
+from podium_agent.reservations.dynamic_gpus import DynamicGpus
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations
@@ -102,7 +103,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         exclusive = ExclusiveAllocations(settings, watches.all_pods, failed=metrics.note_failed)
         other_pods = OtherPods(settings, watches.all_pods)
         reservations = (
-            GpuReservations(settings, watches.reservation_pods, watches.all_pods)
+            GpuReservations(settings, watches.reservation_pods, watches.all_pods, DynamicGpus(api, settings.node_name))
             if settings.gpu_mode == "reservations"
             else None
         )

@@ -88,10 +88,14 @@ class RecordedCluster:
     def down(self) -> None:
         """Remove the cluster."""
         try:
-            if (folder := grant_records.folder()) is not None:
-                grant_records.save(self._record(), folder)
+            self.save()
         finally:
             self.cluster.down()
+
+    def save(self) -> None:
+        """Write the record, if this run writes any."""
+        if (folder := grant_records.folder()) is not None:
+            grant_records.save(self._record(), folder)
 
     def _record(self) -> grant_records.Record:
         log = AuditLog(self.cluster.paths)
@@ -250,6 +254,12 @@ def site_of() -> Callable[[Cluster], Site]:
     """Return a function that makes the site of a cluster which a file has for itself."""
     demo = load(ROOT / "examples" / "demo.py")
     return lambda cluster: Site(cluster, demo, demo.Installation(cluster.cache.root, cluster.name))
+
+
+@pytest.fixture(scope="session")
+def record_grants() -> Callable[[Cluster], None]:
+    """Return a function that records the requests on a cluster which a file has for itself."""
+    return lambda cluster: RecordedCluster(cluster).save()
 
 
 @dataclass

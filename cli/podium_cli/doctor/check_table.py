@@ -95,8 +95,8 @@ CHECKS = (
     Check(
         "DynamicResources",
         CLUSTER,
-        "In the mode `reservations`, nvidia.com/gpu comes from a device plugin, not from a DeviceClass.",
-        "Use NVIDIA's device plugin: for a DeviceClass the stock scheduler does not preempt reservation pods.",
+        "At most one DeviceClass stands for nvidia.com/gpu.",
+        "Delete the others, or remove their extendedResourceName (docs/explanation/gpu-reservations.md).",
     ),
     Check(
         "KueueQueue",

@@ -107,8 +107,12 @@ def _dynamic_resources(facts: ClusterFacts) -> Result:
     if not named:
         return ok(code, "cluster", f"no DeviceClass stands for {NVIDIA_GPU}")
     subject = f"DeviceClass {named[0]}"
+    if len(named) > 1:
+        message = f"{', '.join(named)} stand for {NVIDIA_GPU}: the scheduler uses the newest one"
+        return warning(code, subject, message)
     if facts.mode == "reservations":
-        return warning(code, subject, f"it stands for {NVIDIA_GPU}, so reservation pods may be given its devices")
+        message = f"it stands for {NVIDIA_GPU}: Podium itself gives up a reservation that a waiting pod needs"
+        return ok(code, subject, message)
     return ok(code, subject, f"it stands for {NVIDIA_GPU}; this matters in the mode reservations only")
 
 

@@ -1,4 +1,6 @@
-"""NVIDIA's device plugin, GPU feature discovery and container toolkit, built from Go modules.
+"""NVIDIA's device plugin, GPU feature discovery and container toolkit, and a DRA driver, built from Go modules.
+
+The DRA driver is Podium's own test equipment. It publishes GPUs as NVIDIA's driver does, of which there is no module.
 
 Each module in `devcluster/gomodules` requires one version, and its go.sum has the hashes of all that is compiled. The
 programs are in a folder of the cache's `bin`, which nodes mount. The folder is named by the modules' files, so a folder
@@ -25,16 +27,26 @@ from podium_devcluster.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class NvidiaProgram:
-    """A program of NVIDIA: its package, and the typical seconds of a build after those before it."""
+    """A program of NVIDIA: its package, and the typical seconds of a build after those before it.
+
+    `own`: the package lies beside its go.mod.
+    """
 
     name: str
     module: str
     seconds: float
+    own: bool = False
 
     @property
     def package(self) -> str:
         """The Go package."""
-        return f"github.com/NVIDIA/{self.module}/cmd/{self.name}"
+        return "." if self.own else f"github.com/NVIDIA/{self.module}/cmd/{self.name}"
+
+    @property
+    def flags(self) -> str:
+        """The linker flags."""
+        version = f" -X github.com/NVIDIA/{self.module}/internal/info.version=v{self.version}"
+        return "-s -w" + ("" if self.own else version)
 
     @property
     def pinned(self) -> gobuild.PinnedModule:
@@ -44,7 +56,9 @@ class NvidiaProgram:
     @property
     def version(self) -> str:
         """The version that go.mod requires."""
-        return self.pinned.required[1]
+        return self.pinned.version_of(
+            "k8s.io/dynamic-resource-allocation" if self.own else f"github.com/NVIDIA/{self.module}"
+        )
 
 
 PROGRAMS = (
@@ -55,6 +69,7 @@ PROGRAMS = (
     NvidiaProgram("gpu-feature-discovery", "k8s-device-plugin", 250.0),
 )
 """Seconds measured on two cores in this order, with downloads of modules."""
+DRA_DRIVER = (NvidiaProgram("podium-dra-driver", "dra-driver", 130.0, own=True),)
 
 
 def folder_name(programs: Sequence[NvidiaProgram] = PROGRAMS) -> str:
@@ -65,9 +80,9 @@ def folder_name(programs: Sequence[NvidiaProgram] = PROGRAMS) -> str:
     return f"nvidia-{key.hexdigest()[:12]}"
 
 
-def ensure(cache: Cache, progress: Progress) -> Path:
+def ensure(cache: Cache, progress: Progress, programs: Sequence[NvidiaProgram] = PROGRAMS) -> Path:
     """Return the folder with the programs; build those that are missing."""
-    target = cache.bin / folder_name()
+    target = cache.bin / folder_name(programs)
     if target.is_dir():
         return target
     install_packages(["gcc", "libc6-dev"], progress, only_if=shutil.which("gcc") is None)  # the programs use cgo
@@ -75,7 +90,7 @@ def ensure(cache: Cache, progress: Progress) -> Path:
         if not target.is_dir():
             started = target.with_name(f".{target.name}")  # keeps what an interrupted run has built
             started.mkdir(parents=True, exist_ok=True)
-            missing = [program for program in PROGRAMS if not (started / program.name).exists()]
+            missing = [program for program in programs if not (started / program.name).exists()]
             build_all([_piece(program, started, cache, progress) for program in missing], cache, progress)
             started.rename(target)
             if not binaries.missing(cache, binaries.STANDARD):
@@ -90,10 +105,8 @@ def _piece(program: NvidiaProgram, folder: Path, cache: Cache, progress: Progres
 
 def _build(program: NvidiaProgram, folder: Path, cache: Cache, progress: Progress) -> None:
     temporary = folder / f".{os.getpid()}-{program.name}"
-    variable = f"github.com/NVIDIA/{program.module}/internal/info.version"
-    flags = f"-s -w -X {variable}=v{program.version}"
     try:
-        program.pinned.build(program.package, flags, temporary, cache, progress, cgo=True)
+        program.pinned.build(program.package, program.flags, temporary, cache, progress, cgo=True)
         temporary.replace(folder / program.name)
     finally:
         temporary.unlink(missing_ok=True)

@@ -31,6 +31,10 @@ class _Condition(StatusModel):
     message: str = ""
 
 
+class _ExtendedResourceClaim(StatusModel):
+    resource_claim_name: str = ""
+
+
 class _Spec(StatusModel):
     node_name: str | None = None
     priority: int = 0
@@ -39,6 +43,7 @@ class _Spec(StatusModel):
 class _Status(StatusModel):
     phase: str = "Pending"
     conditions: list[_Condition] = Field(default_factory=list)
+    extended_resource_claim_status: _ExtendedResourceClaim | None = None
 
 
 class _Pod(StatusModel):
@@ -52,7 +57,8 @@ class ReservationPodState:
     """State of one reservation pod.
 
     `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
-    `ended`: it has ended; `last_checkpoint` and `preemption_cost`: as its annotations say.
+    `ended`: it has ended; `last_checkpoint` and `preemption_cost`: as its annotations say; `claim`: the ResourceClaim
+    that holds its GPU, empty if the GPU comes from a device plugin.
     """
 
     name: str
@@ -68,6 +74,7 @@ class ReservationPodState:
     last_checkpoint: float | None = None
     preemption_cost: float | None = None
     priority: int = 0
+    claim: str = ""
 
     @property
     def bound(self) -> bool:
@@ -99,6 +106,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
     disruption = next((c for c in status.conditions if c.type in DISRUPTIONS and c.status == "True"), None)
     waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
     queue = meta.labels.get(QUEUE_LABEL, "")
+    claim = status.extended_resource_claim_status
     return ReservationPodState(
         name=meta.name,
         uid=meta.uid,
@@ -113,6 +121,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         last_checkpoint=_time(meta.annotations.get(CHECKPOINT_ANNOTATION, "")),
         preemption_cost=_amount(meta.annotations.get(COST_ANNOTATION, "")),
         priority=pod.spec.priority,
+        claim=claim.resource_claim_name if claim is not None else "",
     )
 
 

@@ -59,7 +59,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
         "error",
         "does not exist; there are: nvidia",
     ),
-    ("DynamicResources", {**RESERVING, "device_classes": {"gpu": "nvidia.com/gpu"}}, "warning", "nvidia.com/gpu"),
+    ("DynamicResources", {"device_classes": {"a": "nvidia.com/gpu", "b": "nvidia.com/gpu"}}, "warning", "a, b stand"),
     ("KueueQueue", {"workloads": queueing()}, "error", "no namespace has it"),
     ("KueueQueue", {"workloads": queueing(), "local_queues": Unread("none", 404)}, "warning", "is not installed"),
     ("KueueQueue", {"workloads": queueing(), "local_queues": FORBIDDEN}, "skipped", "forbidden"),
@@ -197,6 +197,7 @@ RIGHT: list[tuple[str, dict[str, Any], str]] = [
     ("NamespacePodSecurity", {"namespace_labels": {}}, "the cluster's default applies"),
     ("RuntimeClasses", {"runtime_classes": {}}, "there is no RuntimeClass nvidia"),
     ("DynamicResources", {"device_classes": {"gpu": "nvidia.com/gpu"}}, "in the mode reservations only"),
+    ("DynamicResources", {**RESERVING, "device_classes": {"gpu": "nvidia.com/gpu"}}, "itself gives up a reservation"),
     (
         "KueueQueue",
         {"workloads": queueing(), "local_queues": (LocalQueue("lab", "research", "cq"),)},
@@ -209,6 +210,15 @@ RIGHT: list[tuple[str, dict[str, Any], str]] = [
     ("GPUsGivenOutOnce", RESERVING, "Podium uses only GPUs that it reserves"),
     ("GPUsGivenOutOnce", node(allocatable={"podium.dev/gpu": "4", "nvidia.com/gpu": "0"}), "no other plugin"),
     ("ReservableGPUs", RESERVING, "nvidia.com/gpu: 2"),
+    (
+        "ReservableGPUs",
+        {
+            "workloads": reservations(),
+            "device_classes": {"gpu": "nvidia.com/gpu"},
+            "slices": (ResourceSlice("gpu.nvidia.com", "node-a", 8), ResourceSlice("gpu.nvidia.com", "node-b", 8)),
+        },
+        "nvidia.com/gpu: 8 of a DeviceClass",
+    ),
     ("RuntimeHandler", {"workloads": workloads(agent=workload(AGENT, runtime_class="nvidia"))}, "handler nvidia"),
 ]
 # Skipped in a healthy cluster: there is nothing to compare.
