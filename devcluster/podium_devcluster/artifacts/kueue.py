@@ -20,7 +20,8 @@ from podium_devcluster.artifacts.preparation import Piece, build_all
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 
-PACKAGE = "sigs.k8s.io/kueue/cmd/kueue"
+MODULE = "sigs.k8s.io/kueue"
+PACKAGE = f"{MODULE}/cmd/kueue"
 BUILD_SECONDS = 540.0  # of CPU time, measured; downloads of modules take ten seconds more
 _PROGRAM, _CONFIG = "manager", "config"
 
@@ -55,7 +56,7 @@ def folder_name(module: gobuild.PinnedModule) -> str:
 def ensure(cache: Cache, progress: Progress) -> Kueue:
     """Return Kueue's image and manifests; build what is missing."""
     module = gobuild.PinnedModule.named("kueue")
-    version = module.required[1]
+    version = module.version_of(MODULE)
     folder, archive = cache.bin / folder_name(module), cache.images / f"{folder_name(module)}.tar"
     with locks.held(cache.root / "kueue.lock", timeout=3600, waiting=progress.say):
         if not folder.is_dir():
@@ -74,7 +75,7 @@ def _build(module: gobuild.PinnedModule, folder: Path, cache: Cache, progress: P
     try:
         started.mkdir(parents=True)
         module.build(PACKAGE, "-s -w", started / _PROGRAM, cache, progress)
-        shutil.copytree(module.source(cache, progress) / _CONFIG, started / _CONFIG)
+        shutil.copytree(module.source(MODULE, cache, progress) / _CONFIG, started / _CONFIG)
         started.rename(folder)
     finally:
         shutil.rmtree(started, ignore_errors=True)

@@ -19,9 +19,8 @@ MODULE = gobuild.PinnedModule.named("kueue")
 
 
 def test_the_version_is_pinned_by_hashes() -> None:
-    name, version = MODULE.required
+    name, version = kueue.MODULE, MODULE.version_of(kueue.MODULE)
     lines = (MODULE.folder / "go.sum").read_text().splitlines()
-    assert kueue.PACKAGE.startswith(name)
     assert all(re.fullmatch(r"\S+ v\S+ h1:[A-Za-z0-9+/]{43}=", line) for line in lines)
     assert any(line.startswith(f"{name} v{version} h1:") for line in lines)
 
@@ -48,7 +47,7 @@ def test_program_and_manifests_are_built_once_for_each_version(tmp_path: Path, m
     assert (first.config / "default/kustomization.yaml").exists()
     image = read_archive(first.archive)
     assert image is not None
-    assert image.name == first.image == f"localhost/kueue:v{MODULE.required[1]}"
+    assert image.name == first.image == f"localhost/kueue:v{MODULE.version_of(kueue.MODULE)}"
     assert [entry.name for entry in cache.bin.iterdir()] == [kueue.folder_name(MODULE)], "nothing unfinished is left"
 
 

@@ -47,7 +47,7 @@ def test_the_folder_of_the_programs_changes_with_what_they_are_built_from(
     assert folder_name([program]) != before
     assert program.version == "0.19.3"
     (folder / "go.mod").write_text("module m\n")
-    with pytest.raises(ValueError, match="requires no version of github.com/NVIDIA/k8s-device-plugin; restore"):
+    with pytest.raises(ValueError, match=r"requires no version of github\.com/NVIDIA/k8s-device-plugin; restore"):
         _ = program.version
 
 
