@@ -136,7 +136,11 @@ def test_trials_share_reserved_dynamic_resources(stage: Stage) -> None:
         "--set=gpus.mode=reservations",
         "--set=agent.slotsPerGPU=2",
     ]
-    values += ["--set=agent.runtimeClassName=nvidia", "--set=trials.runtimeClassName=nvidia"]
+    values += [
+        f"--set=gpus.reservations.max={GPUS}",
+        "--set=agent.runtimeClassName=nvidia",
+        "--set=trials.runtimeClassName=nvidia",
+    ]
     values += ["--set=agent.driver.libraryPath=", "--set=agent.trialEnv=null"]
     chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium"), *values]
     options = ["-n", "podium-system", "--create-namespace", "--wait", "--timeout=240s"]
