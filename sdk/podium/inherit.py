@@ -22,7 +22,7 @@ __all__ = ["InheritError", "inherit"]
 
 TRIES = 5
 PAUSE_SECONDS = 0.2  # until the next try; it doubles
-EVENTS = ".tfevents."  # in the name of each event file of TensorBoard
+EVENTS = "tfevents"  # in the name of each event file, as the readers of metrics know it
 
 
 class InheritError(Exception):

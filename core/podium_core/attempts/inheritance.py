@@ -28,5 +28,5 @@ def metrics_in_checkpoint(job: HyperParamJob) -> str | None:
     metrics, checkpoint = metrics_config_of(job), job.spec.checkpoint
     if checkpoint is None or metrics.source not in PATH_SOURCES:
         return None
-    inside = PurePosixPath(metrics.path).is_relative_to(checkpoint.path)
-    return str(PurePosixPath(metrics.path).relative_to(checkpoint.path)) if inside else None
+    path = PurePosixPath(metrics.path)
+    return str(path.relative_to(checkpoint.path)) if path.is_relative_to(checkpoint.path) else None
