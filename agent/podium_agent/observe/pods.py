@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from podium_agent.observe.pod_payload import ContainerSpec, ContainerState, PodPayload, PodSpec
-from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_core.domain.observe import is_denial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import controlling_trial
@@ -17,6 +16,7 @@ from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.trial import JOB_LABEL
+from podium_suspension.gpu_state_notes import GpuState
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
