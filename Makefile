@@ -99,7 +99,7 @@ test-older-scheduler: setup ## run the extender's tests with the kube-scheduler 
 		$(PYTEST) tests/integration/test_extender.py
 
 test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver (root; fails without one)
-	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension
+	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension tests/unit/local/test_cuda_suspension.py
 
 test-dashboard: setup ## open the dashboard in a headless Chromium; screenshots in build/dashboard (skipped without one)
 	@$(PYTEST) tests/browser

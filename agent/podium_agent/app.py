@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from podium import __version__
 from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.driver.libraries import DriverLibraries
+from podium_agent.driver.method_detection import MethodDetection
 from podium_agent.metrics import Metrics
 from podium_agent.node_setup import NodeLock, fill_trial_folder
 from podium_agent.observe.gpu_notes import GpuNotes
@@ -38,7 +39,6 @@ from podium_agent.schedule.gate_folders import GateFolders
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.detection import MethodDetection
 from podium_agent.wiring import (
     GpuUsers,
     NodeWatches,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from podium_agent.deviceplugin.exclusive import ExclusiveGpuService
 from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.deviceplugin.servicer import ReservedSlotService, SlotService
+from podium_agent.driver.method_detection import MethodDetection
 from podium_agent.metrics import Metrics
 from podium_agent.migration.container_checkpoint import MigrationTools
 from podium_agent.migration.controller import MigrationController
@@ -31,13 +32,12 @@ from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, pa
 from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.node_reconciler import GpuClaims, NodeReconciler
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.detection import MethodDetection
-from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE
 from podium_core.schema.gpunode import GPUNode
+from podium_suspension.processes import CudaProcesses
 
 
 class NodeWatches:

@@ -28,16 +28,17 @@ from benchmarks.agent.checkpoint_sharing import Shared, share
 from benchmarks.agent.fake_driver import CudaNode, container, driver
 from benchmarks.command_line import Parser
 from benchmarks.output import add_out, command, result_line, write_page
-from podium_agent.observe.cgroups import Freezer, FreezerState
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import call_with_timeout
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.driver_calls import call_with_timeout
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
+from podium_suspension.target import FreezerState
 
 BAR_MS = 50.0
 SIZE = 64 << 20

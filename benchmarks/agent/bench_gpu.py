@@ -41,12 +41,12 @@ from benchmarks.agent.real_gpu import Bench, TimedDriver
 from benchmarks.command_line import Parser
 from benchmarks.output import Say, add_out, command
 from benchmarks.result_sections import Section
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_core.policies.min_time_slice import smallest_time_slice
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 GIB = 1 << 30
 BAR_MS = 50.0

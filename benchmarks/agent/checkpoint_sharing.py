@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from benchmarks.agent.fake_driver import CudaNode, Program, container
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
 
 SHORTEST = 1.0  # seconds that a trial keeps its GPU in any case
 KERNEL = 0.005  # seconds of a step, as if it waited for its GPU: the rate of calls without a kernel varies by a tenth

@@ -16,12 +16,12 @@ import subprocess
 from pathlib import Path
 
 from podium_agent.observe.cgroups import Freezer, find_containers
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_devcluster.cluster import Cluster
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = "var/lib/podium-fake-driver"

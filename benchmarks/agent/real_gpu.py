@@ -14,10 +14,10 @@ from pathlib import Path
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
 
 TRIAL = Path(__file__).resolve().with_name("torch_trial.py")
 V2 = Path("/sys/fs/cgroup")

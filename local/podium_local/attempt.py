@@ -1,7 +1,8 @@
 """One attempt at a trial: its process, its state, and how it ends. The counterpart of a pod.
 
-State changes are in `TRANSITIONS`. The order to end is followed as on a cluster (the checkpoint contract): first a
-request for a checkpoint where the script answers one, then SIGTERM, then SIGKILL when the grace period is over.
+State changes are in `TRANSITIONS`; `suspension` suspends and resumes. The order to end is followed as on a cluster (the
+checkpoint contract): first a request for a checkpoint where the script answers one, then SIGTERM, then SIGKILL when the
+grace period is over.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, REQUEST, parse_completion_marker
-from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialSuspension
+from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialMemory, TrialSuspension
 from podium_core.attempts.lost_work import CompletionMarker
-from podium_core.domain.observe import ContainerEnd, PodFacts
+from podium_core.domain.observe import GPU_DRIVER_ERROR, ContainerEnd, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.processes.log_follower import last_lines
-from podium_local.processes.process import NOT_EXECUTED, Guardian, Launch, SuspendError, TrialProcess
+from podium_local.processes.process import NOT_EXECUTED, Guardian, Launch, TrialProcess
+from podium_local.processes.stopping import ProcessTree
+from podium_local.suspension import Suspender
+from podium_suspension.base import SuspensionOutcome
 
 RETRY_SECONDS = 5.0  # until a suspension that failed is tried again
 SIGTERM_FRACTION = 0.1  # part of the grace period that remains for SIGTERM after a request
@@ -74,6 +78,9 @@ class Attempt:
         self.retry_at = 0.0
         self.trouble = ""
         self.problem = ""  # why the command could not be executed
+        self.failed_methods: set[str] = set()  # of suspension, for this attempt
+        self.is_partly_suspended = False  # a suspension or resumption failed, and was not undone
+        self.driver_error = ""  # what the GPU driver did to a process
 
     @property
     def runs(self) -> bool:
@@ -108,22 +115,38 @@ class Attempt:
         self._enter(SlotState.RUNNING, now)
         self.exit_code, self.ended_at, self.problem = NOT_EXECUTED, now, problem
 
-    def suspend(self, now: float) -> float | None:
-        """Stop the processes and return the seconds that it took; None if that failed."""
+    @property
+    def tree(self) -> ProcessTree:
+        """Return the attempt's processes; it must have some."""
         assert self.process is not None
-        try:
-            seconds = self.process.suspend()
-        except SuspendError as error:
-            self.retry_at, self.trouble = now + RETRY_SECONDS, str(error)
-            return None
-        self._enter(SlotState.SUSPENDED, now)
-        return seconds
+        return ProcessTree(self.uid, self.process.pid)
 
-    def resume(self, now: float) -> float:
-        """Continue the processes and return the seconds that it took."""
-        assert self.process is not None
-        self._enter(SlotState.RUNNING, now)
-        return self.process.resume()
+    def suspend(self, suspender: Suspender, now: float) -> SuspensionOutcome:
+        """Stop the processes, or let them run on and try the next method at once, or this one later."""
+        method = suspender.choose(self.failed_methods)
+        outcome = suspender.suspend(method, self.tree)
+        self._note(outcome, SlotState.SUSPENDED, suspender, now)
+        if not (outcome.ok or outcome.is_shortage):
+            self.failed_methods.add(method)
+            if suspender.choose(self.failed_methods) != method:
+                self.retry_at = now
+        return outcome
+
+    def resume(self, suspender: Suspender, now: float) -> SuspensionOutcome:
+        """Continue the processes. If that fails they remain suspended, and are resumed later."""
+        outcome = suspender.resume(self.tree)
+        self._note(outcome, SlotState.RUNNING, suspender, now)
+        return outcome
+
+    def _note(self, outcome: SuspensionOutcome, wanted: SlotState, suspender: Suspender, now: float) -> None:
+        if outcome.ended:
+            self.driver_error = f"The GPU driver ended process {outcome.ended[0]} while it moved the trial's memory."
+        self.is_partly_suspended = not outcome.ok and suspender.is_partly_suspended(self.tree)
+        reached = wanted if outcome.ok else SlotState.RUNNING if self.is_partly_suspended else self.state
+        if reached is not self.state:
+            self._enter(reached, now)
+        if not outcome.ok:
+            self.retry_at, self.trouble = now + RETRY_SECONDS, f"{outcome.code}: {outcome.message}"
 
     def end(self, reason: str, grace: float) -> None:
         """Order the attempt to end; an order that was given before remains."""
@@ -167,16 +190,21 @@ class Attempt:
             gate="Running" if self.process is None and self.exit_code is None else "Done",
             end=ContainerEnd(self.exit_code, message=self.last_output() if self.exit_code else ""),
             requeue=self.ending.reason if self.ending is not None else "",
+            disruption=GPU_DRIVER_ERROR if self.driver_error else "",
         )
 
     def last_output(self) -> str:
         """Return the last lines of the log, or why there is none."""
         return self.problem or "\n".join(last_lines(self.log, ERROR_LINES))
 
-    def local_trial(self, *, suspendable: bool, grace: float, now: float) -> LocalTrial:
-        """Return the attempt as the local scheduler sees it."""
+    def local_trial(self, suspender: Suspender | None, *, memory: int, grace: float, now: float) -> LocalTrial:
+        """Return the attempt as the local scheduler sees it.
+
+        `suspender`: None if the job allows no method that suspends. `memory`: bytes that each trial declares.
+        """
         deadline = None if self.ending is None else now + self.ending.deadline - time.monotonic()
         started = self.process is not None
+        method = "" if suspender is None else suspender.choose(self.failed_methods)
         return LocalTrial(
             self.key,
             LocalPod(self.name, self.uid, self.number),
@@ -185,7 +213,14 @@ class Attempt:
             self.since,
             gate=Gate.PASSED if started else Gate.WAITING,
             termination=Termination(deleting=self.ending is not None, deadline=deadline, grace=grace),
-            suspension=TrialSuspension("freeze" if suspendable else "", retry_at=self.retry_at, trouble=self.trouble),
+            memory=TrialMemory(
+                memory,
+                moves=suspender is not None and suspender.moves(method),
+                is_checkpointed=suspender is not None and started and suspender.is_checkpointed(self.tree),
+            ),
+            suspension=TrialSuspension(
+                method, partial=self.is_partly_suspended, retry_at=self.retry_at, trouble=self.trouble
+            ),
         )
 
     def _enter(self, state: SlotState, now: float) -> None:

@@ -49,8 +49,13 @@ class DeviceRequest:
     cpus: int | None = None
 
 
-def find_devices(spec: JobSpec, request: DeviceRequest, environ: Mapping[str, str]) -> tuple[Device, ...]:
-    """Return the devices of this machine for the trials of a job, and raise LocalError if there are none."""
+def find_devices(
+    spec: JobSpec, request: DeviceRequest, environ: Mapping[str, str], *, moves_memory: bool = False
+) -> tuple[Device, ...]:
+    """Return the devices of this machine for the trials of a job, and raise LocalError if there are none.
+
+    `moves_memory`: a suspended trial has left its GPU with its memory.
+    """
     _check("--slots", request.slots, MAX_SLOTS)
     _check("--cpus", request.cpus, MAX_CPUS)
     cpus = request.cpus or usable_cpus()
@@ -58,7 +63,7 @@ def find_devices(spec: JobSpec, request: DeviceRequest, environ: Mapping[str, st
     if not gpus and request.gpus not in (None, "none") and spec.gpus.per_trial:
         text = f"--gpus {request.gpus}: the driver reports no such GPU; see `nvidia-smi -L`, or give --gpus none"
         raise LocalError(Kind.USAGE, "GPUNotFound", text)
-    devices = _gpu_devices(spec, gpus, request, cpus) if gpus else _cpu_devices(spec, request, cpus)
+    devices = _gpu_devices(spec, gpus, request, cpus, moves_memory) if gpus else _cpu_devices(spec, request, cpus)
     if len(devices) < spec.gpus.per_trial:
         text = f"spec.gpus.perTrial is {spec.gpus.per_trial} and this machine offers {len(devices)} devices; lower it"
         raise LocalError(Kind.FAILED, "InsufficientDevices", text)
@@ -95,13 +100,13 @@ def _cpu_devices(spec: JobSpec, request: DeviceRequest, cpus: int) -> tuple[Devi
 
 
 def _gpu_devices(
-    spec: JobSpec, gpus: tuple[tuple[int, str, str, int], ...], request: DeviceRequest, cpus: int
+    spec: JobSpec, gpus: tuple[tuple[int, str, str, int], ...], request: DeviceRequest, cpus: int, moves_memory: bool
 ) -> tuple[Device, ...]:
-    """Return the GPUs. Suspended trials keep their GPU memory, so it limits the slots."""
+    """Return the GPUs. Memory limits the slots where suspended trials keep it."""
     memory = None if spec.gpus.memory is None else to_bytes(spec.gpus.memory)
     devices = []
     for index, uuid, product, total in gpus:
-        fitting = 1 if not memory or not total else max(1, total // memory)
+        fitting = DEFAULT_SLOTS if moves_memory else 1 if not memory or not total else max(1, total // memory)
         slots = request.slots or min(DEFAULT_SLOTS, fitting)
         devices.append(Device(uuid, index, slots, max(1, cpus // len(gpus)), product, total, is_gpu=True))
     return tuple(devices)

@@ -13,6 +13,7 @@ from podium.inherit import InheritError, inherit
 from podium_core.attempts.inheritance import inherited_path, metrics_in_checkpoint
 from podium_core.attempts.local_scheduler import Action as Step
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, Wait, decide
+from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.domain.actions import (
     Action,
     CreatePod,
@@ -36,6 +37,7 @@ from podium_local.processes.listening import free_port
 from podium_local.processes.process import Guardian
 from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
+from podium_local.suspension import Suspender
 from podium_local.trial import Trial, new_trial
 from podium_searchers.base import TrialResult
 from podium_searchers.pbt import propose_child
@@ -54,8 +56,14 @@ class Executor:
         self._grace = float(grace_seconds(state.job))
         self._helper = _helper_folder(state.folder.path)
         self._devices = {device.uuid: device for device in state.machine.devices}
+        self._suspender = Suspender(state.job.spec, state.machine.cuda, state.folder.gpu_state)
         self._suspendable = state.view().abilities.suspendable
         self.ranks: dict[str, TrialRank] = {}  # of the run queues, by uid
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return the suspension methods that this machine has."""
+        return self._suspender.names
 
     def live(self) -> list[Trial]:
         """Return the trials with an attempt that is not over."""
@@ -78,6 +86,8 @@ class Executor:
     def schedule(self, now: float) -> None:
         """Start, suspend and resume attempts as the run queues say."""
         machine = self._state.machine
+        suspender = self._suspender if self._suspendable else None
+        declared = self._state.view().gpus.memory or 0
         queues = RunQueues(
             machine.epoch,
             {uuid: tuple(self._entry(key) for key in queue) for uuid, queue in machine.run_queues.items()},
@@ -87,7 +97,7 @@ class Executor:
                 self._start(trial, now)
         for _ in range(MAX_STEPS):
             local_trials = [
-                trial.attempt.local_trial(suspendable=self._suspendable, grace=self._grace, now=now)
+                trial.attempt.local_trial(suspender, memory=declared, grace=self._grace, now=now)
                 for trial in self.live()
                 if trial.attempt is not None and trial.attempt.devices and trial.attempt.exit_code is None
             ]
@@ -109,8 +119,13 @@ class Executor:
             attempt = trial.attempt
             assert attempt is not None
             attempt.end(INTERRUPTED, self._grace)
-            if attempt.state is SlotState.SUSPENDED and attempt.runs:
-                trial.note_resumption(attempt.resume(now))
+            if attempt.state is SlotState.SUSPENDED and attempt.runs and now >= attempt.retry_at:
+                self._resume(trial, attempt, now)
+
+    def close(self) -> None:
+        """Kill every process, and release what suspensions need."""
+        self.kill()
+        self._suspender.close()
 
     def kill(self) -> None:
         """Kill every process."""
@@ -140,6 +155,8 @@ class Executor:
         if attempt.exit_code is not None and attempt.process is not None and not attempt.read_to_end:
             return
         spec = self._state.job.spec
+        if attempt.is_over:
+            self._suspender.forget(attempt.uid)
         if attempt.is_over and attempt.exit_code is None:  # it ended before it was started
             reason = attempt.ending.reason if attempt.ending is not None else ""
             trial.drop_attempt()
@@ -241,13 +258,19 @@ class Executor:
             case Admit():
                 self._start(trial, now)
             case Suspend():
-                seconds = attempt.suspend(now)
-                if seconds is not None:
-                    trial.note_suspension(seconds, now)
+                method = self._suspender.choose(attempt.failed_methods)
+                outcome = attempt.suspend(self._suspender, now)
+                if outcome.ok:
+                    trial.note_suspension(SuspensionCost(method, now, outcome.seconds, freed=outcome.freed))
             case Resume():
-                trial.note_resumption(attempt.resume(now))
+                self._resume(trial, attempt, now)
         trial.follow(now)
         self._settle(trial, attempt, now)
+
+    def _resume(self, trial: Trial, attempt: Attempt, now: float) -> None:
+        outcome = attempt.resume(self._suspender, now)
+        if outcome.ok:
+            trial.note_resumption(outcome.seconds)
 
     def _start(self, trial: Trial, now: float) -> None:
         attempt = trial.attempt

@@ -18,6 +18,7 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_status import WarmStartStatus
 from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.validation import parse_job
+from podium_local.cuda_support import NO_CUDA, CudaSupport, find_cuda
 from podium_local.devices import Device, DeviceRequest, find_devices
 from podium_local.errors import Kind, LocalError
 from podium_local.metrics.place import check_own, metrics_place
@@ -88,12 +89,15 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         notes.append("metrics.source push: podium.trial.report prints its lines here, and they are read")
         changes["metrics"] = job.spec.metrics.model_copy(update={"source": "stdout"})
     job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
-    devices = find_devices(job.spec, options.devices, environ)
+    cuda = NO_CUDA if options.devices.gpus == "none" else find_cuda(job.spec)
+    devices = find_devices(job.spec, options.devices, environ, moves_memory=cuda.moves_memory)
+    if not devices[0].is_gpu:
+        cuda = NO_CUDA
     check_own(job, devices)
     if own:
         notes.append(f"metrics.path: {own} of each trial is in {options.folder / FILES}")
-    state = open_run(job, options.folder, devices, environ)
-    return Prepared(state, (*notes, *_about(job, devices), *_lowered(state)), local_warnings_of(found))
+    state = open_run(job, options.folder, devices, environ, cuda)
+    return Prepared(state, (*notes, *_about(job, devices, cuda), *_lowered(state)), local_warnings_of(found))
 
 
 def _with_paths(job: HyperParamJob, paths: Mapping[str, str]) -> HyperParamJob:
@@ -130,9 +134,11 @@ def _lowered(state: RunState) -> Iterator[str]:
         )
 
 
-def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:
+def _about(job: HyperParamJob, devices: tuple[Device, ...], cuda: CudaSupport) -> tuple[str, ...]:
     """Return notes about how the trials share the devices."""
     notes = []
+    if cuda.reason:
+        notes.append(f"cuda-checkpoint is off, so suspended trials keep their GPU memory: {cuda.reason}")
     first = devices[0]
     if first.is_gpu and first.slots == 1 and job.spec.gpus.memory is None:
         notes.append(

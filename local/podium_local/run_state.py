@@ -16,6 +16,7 @@ from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.attempt import checkpoint_in
 from podium_local.clock import SteadyClock, moment
+from podium_local.cuda_support import NO_CUDA, CudaSupport
 from podium_local.devices import Device
 from podium_local.errors import Kind, LocalError
 from podium_local.metrics.place import metrics_place
@@ -48,7 +49,8 @@ class RunState:
 
     def view(self) -> JobView:
         """Return the planner's view of the job."""
-        return local_job_view(self.job, sum(device.cpus for device in self.machine.devices))
+        cpus, moves = sum(device.cpus for device in self.machine.devices), self.machine.cuda.moves_memory
+        return local_job_view(self.job, cpus, moves_memory=moves)
 
     def checkpoints_of(self, trial: Trial) -> Path | None:
         """Return the checkpoint folder of a trial; None if the job has no checkpoints."""
@@ -69,7 +71,13 @@ class RunState:
         return trial
 
 
-def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], environ: Mapping[str, str]) -> RunState:
+def open_run(
+    job: HyperParamJob,
+    path: Path,
+    devices: tuple[Device, ...],
+    environ: Mapping[str, str],
+    cuda: CudaSupport = NO_CUDA,
+) -> RunState:
     """Return the state of a run in this folder. Raises LocalError if the folder belongs to another job."""
     folder = RunFolder(path)
     try:
@@ -78,7 +86,7 @@ def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], enviro
         stored = folder.job()
         clock = SteadyClock(0.0 if stored is None else _latest(stored))
         present = _new_job(job, clock.now()) if stored is None else stored
-        machine = Machine(socket.gethostname() or "localhost", devices)
+        machine = Machine(socket.gethostname() or "localhost", devices, cuda)
         state = RunState(present, folder, machine, MetricsReading(present), clock, environ)
         if stored is not None:
             ended_at = min(clock.now(), max(folder.written_at(), _latest(stored)))

@@ -133,7 +133,7 @@ class Runner:
                 self._wait(executor, now)
         finally:
             if executor is not None:
-                executor.kill()
+                executor.close()
             guardian.close()
             self._close()
         return state.job
@@ -198,7 +198,7 @@ class Runner:
             return
         self._shown_at = now
         state = self._state
-        machine = machine_status(state.machine, state.ordered, executor.ranks)
+        machine = machine_status(state.machine, state.ordered, executor.ranks, executor.methods)
         state.folder.write_machine(machine)
         state.folder.write_job(state.job, durable=False)
         trials = tuple(

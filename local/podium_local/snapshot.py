@@ -28,11 +28,12 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.job import CheckpointVolume, HyperParamJob
 from podium_core.schema.job_status import FINISHED
 from podium_core.schema.lineage import lineage_from
+from podium_local.cuda_support import NO_CUDA, CudaSupport
 from podium_local.devices import Device, cores_per_trial
 from podium_local.trial import Trial
 from podium_searchers.search import size
 
-IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # methods that SIGSTOP stands for here
+IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # SIGSTOP stands for the second where the driver is missing
 KEPT = CheckpointVolume(claim_name="local", host_path=None, empty_dir=None)
 FIRST_COSTS = Costs(suspend=0.01, resume=0.01, requeue=5.0)  # until something is measured; a requeue is a new process
 
@@ -43,6 +44,7 @@ class Machine:
 
     name: str
     devices: tuple[Device, ...]
+    cuda: CudaSupport = NO_CUDA
     epoch: int = 0
     run_queues: dict[str, tuple[TrialKey, ...]] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()  # devices on which the run queue is not in effect yet
@@ -62,8 +64,11 @@ def is_finished(job: HyperParamJob) -> bool:
     return job.status.phase in FINISHED
 
 
-def local_job_view(job: HyperParamJob, cpus: int) -> JobView:
-    """Return the planner's view of a job; `cpus`: cores for trials that use no device."""
+def local_job_view(job: HyperParamJob, cpus: int, *, moves_memory: bool = False) -> JobView:
+    """Return the planner's view of a job.
+
+    `cpus`: cores for trials that use no device. `moves_memory`: a suspended trial has left its GPU with its memory.
+    """
     view = job_view(
         kept_checkpoints(job),
         points=size(job.spec),
@@ -74,7 +79,7 @@ def local_job_view(job: HyperParamJob, cpus: int) -> JobView:
     limits = view.limits
     if view.gpus.per_trial == 0 and limits.parallel is None:
         limits = replace(limits, parallel=max(1, cpus // cores_per_trial(job.spec)))
-    abilities = replace(view.abilities, migratable=False, moves_memory=False)
+    abilities = replace(view.abilities, migratable=False, moves_memory=moves_memory)
     return replace(view, limits=limits, abilities=abilities)
 
 
@@ -171,5 +176,5 @@ def _gpu_view(job: JobView, device: Device, there: Sequence[Trial], machine: Mac
         holder_since=None if holder is None or holder.attempt is None else holder.attempt.since,
         trials=tuple(trial.key for trial in there),
         run_queue=RunQueueView(machine.run_queues.get(device.uuid, ()), in_effect=device.uuid not in machine.unsettled),
-        memory=GpuMemory(device.memory_total, declared, 0),
+        memory=GpuMemory(device.memory_total, declared, declared if job.abilities.moves_memory else 0),
     )

@@ -93,7 +93,9 @@ def _best(job: HyperParamJob, trials: Sequence[Trial]) -> BestTrial | None:
     return BestTrial(trial=trial.key.name, value=point.value, step=point.step, parameters=dict(trial.spec.parameters))
 
 
-def machine_status(machine: Machine, trials: Sequence[Trial], ranks: Mapping[str, TrialRank]) -> GPUNode:
+def machine_status(
+    machine: Machine, trials: Sequence[Trial], ranks: Mapping[str, TrialRank], methods: Sequence[str]
+) -> GPUNode:
     """Return the devices as a GPUNode; `ranks`: the entries of the run queues, by uid of their trials."""
     there = trials_by_device(trials)
     return GPUNode(
@@ -121,7 +123,7 @@ def machine_status(machine: Machine, trials: Sequence[Trial], ranks: Mapping[str
         ),
         status=GpuNodeStatus(
             observed_epoch=machine.epoch,
-            methods=["freeze"],
+            methods=list(methods),
             gpus=[
                 GpuStatus(
                     uuid=device.uuid,

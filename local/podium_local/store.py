@@ -25,6 +25,7 @@ from podium_local.errors import Kind, LocalError
 
 MAX_OBJECT_BYTES = 16 << 20
 LOCK, OBJECTS, LOGS, CHECKPOINTS, FILES = "lock", "objects", "logs", "checkpoints", "files"
+GPU_STATE = "gpu-state"
 JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
 _TRIAL_FILE = re.compile(r"trial-(\d{1,9})\.json", re.ASCII)
 
@@ -57,6 +58,11 @@ class StoredRun:
     def files(self) -> Path:
         """Return the folder of the files that trials write beside their checkpoints."""
         return self.path / FILES
+
+    @property
+    def gpu_state(self) -> Path:
+        """Return the folder of the notes on GPU memory that is in host memory."""
+        return self.path / GPU_STATE
 
     def job(self) -> HyperParamJob | None:
         """Return the stored job; None in a new folder."""

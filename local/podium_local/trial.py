@@ -58,7 +58,6 @@ from podium_local.metrics.source import Source, missing_text
 
 MAX_FINAL_READS = 1 << 16
 MAX_READS = 8  # reads of one source between two looks at the other trials
-METHOD = "freeze"
 SILENT_SECONDS = 60.0  # without any line, after which a trial is reported
 
 
@@ -216,9 +215,9 @@ class Trial:
         if self.ledger != before:
             self.touch()
 
-    def note_suspension(self, seconds: float, at: float) -> None:
+    def note_suspension(self, cost: SuspensionCost) -> None:
         """Account a suspension."""
-        self.ledger = suspended(self.ledger, SuspensionCost(METHOD, at, seconds))
+        self.ledger = suspended(self.ledger, cost)
         self.touch()
 
     def note_resumption(self, seconds: float) -> None:

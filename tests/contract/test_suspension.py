@@ -24,19 +24,19 @@ from cuda_node import PROGRAM
 from podium_agent.observe.cgroup_paths import peer_of
 from podium_agent.observe.cgroups import (
     Freezer,
-    FreezerState,
     find_containers,
     find_remaining_containers,
     handles_sigterm,
     sigterm_pending,
 )
 from podium_agent.observe.prestop_hooks import prestop_hook_pending
-from podium_agent.suspension.base import SuspensionMethod, SuspensionState
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension.base import SuspensionMethod, SuspensionState
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
+from podium_suspension.target import FreezerState
 
 COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))

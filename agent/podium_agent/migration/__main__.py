@@ -29,13 +29,13 @@ from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.kubelet import ContainerRef
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Freezer, find_containers
-from podium_agent.suspension.capability import DriverFacts, gpu_map_unsupported, read_facts
-from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import ApiError, connect
+from podium_suspension.capability import DriverFacts, gpu_map_unsupported, read_facts
+from podium_suspension.cuda import CudaDriver, CudaMissingError
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

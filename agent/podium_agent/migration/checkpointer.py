@@ -22,9 +22,9 @@ from podium_agent.migration.gpu_state import CheckpointedGpuState
 from podium_agent.migration.kubelet import ContainerRef, Kubelet
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.freeze import Freeze
 from podium_core.schema.checkpoint_image import repository_of
+from podium_suspension.base import SuspensionState
+from podium_suspension.freeze import Freeze
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from podium_agent.migration.open_files import open_files_of
 from podium_agent.migration.registry import Registry
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS
+from podium_suspension.base import SuspensionState
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 
 @dataclass(frozen=True, slots=True)

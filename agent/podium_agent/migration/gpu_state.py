@@ -12,10 +12,10 @@ from types import TracebackType
 
 from podium_agent.migration.errors import MigrationError
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.driver_calls import DriverTimeoutError
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension.cuda import ProcessState
+from podium_suspension.driver_calls import DriverTimeoutError
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 
 class CheckpointedGpuState:

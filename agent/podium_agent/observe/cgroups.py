@@ -9,23 +9,14 @@ import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from podium_agent.observe.cgroup_paths import CRUN_SUBGROUP, container_id, memberships_of, parse_path, peer_of
+from podium_suspension.target import FreezerState
 
 _SIGTERM_BIT = 1 << 14
 # processes of the sandbox and the gate: they do not show that the trial itself still runs
 _NOT_THE_TRIALS = ("pause", "podium-gate")
-
-
-class FreezerState(StrEnum):
-    """State of a cgroup's freezer."""
-
-    FROZEN = "Frozen"
-    FREEZING = "Freezing"
-    THAWED = "Thawed"
-    GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,6 @@ from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.state_table import derive, reason
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.attempts.local_trial import (
     Acting,
     Gate,
@@ -41,6 +38,9 @@ from podium_core.attempts.local_trial import (
 )
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.base import SuspensionState
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.methods import SuspensionMethods
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 0.5

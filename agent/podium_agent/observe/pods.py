@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from podium_agent.observe.pod_payload import ContainerSpec, ContainerState, PodPayload, PodSpec
-from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_core.domain.observe import is_denial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import controlling_trial
@@ -18,6 +17,7 @@ from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
 from podium_core.schema.trial import JOB_LABEL
+from podium_suspension.gpu_state_notes import GpuState
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"

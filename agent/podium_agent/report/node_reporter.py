@@ -19,7 +19,6 @@ from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_status import NodeFacts, build, decisive, moved, to_json
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
@@ -29,6 +28,7 @@ from podium_core.attempts.local_trial import LocalTrial
 from podium_core.placement.node_parser import LEASE_PREFIX
 from podium_core.schema.base import Condition
 from podium_core.schema.gpunode import GpuNodeStatus
+from podium_suspension.methods import SuspensionMethods
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"

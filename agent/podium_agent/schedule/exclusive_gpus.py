@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from podium_agent.deviceplugin.slots import SEPARATOR, Device, uuid_of
 from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_core.attempts.local_scheduler import NOT_FREEZABLE
 from podium_core.attempts.local_trial import LocalTrial
 from podium_core.placement.views import PodNeed
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
 
 ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; 0.3 s were measured
 

@@ -21,13 +21,13 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.base import SuspensionOutcome
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
 from podium_core.attempts.local_scheduler import Action, Admit, Resume, Suspend, Wait
 from podium_core.attempts.local_trial import Acting
 from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
+from podium_suspension.base import SuspensionOutcome
+from podium_suspension.methods import SuspensionMethods
 
 log = logging.getLogger(__name__)
 MEMORY_SECONDS = 1.0  # between two checks of the memory that a trial waits for

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
-from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
+from podium_suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_suspension.methods import SuspensionMethods
 
 log = logging.getLogger(__name__)
 Judge = Callable[[Footprint, Iterable[Footprint], Mapping[str, int]], Shortfall | None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from podium_agent.suspension.base import RESTORE_SCRATCH
+from podium_suspension.base import RESTORE_SCRATCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Processes of trials: start one, suspend and resume it, and end it together with all that it started.
+"""Processes of trials: start one, and end it together with all that it started. `stopping` suspends it.
 
 A trial's process leads a session of its own. It ends with the runner: the kernel sends it SIGKILL (PR_SET_PDEATHSIG),
 and the guardian kills its descendants.
@@ -21,14 +21,9 @@ from typing import IO
 from podium_local.processes import process_tree
 
 PR_SET_PDEATHSIG = 1
-STOP_SECONDS = 5.0  # time for all processes of a trial to stop; one in an uninterruptible call takes longer
 SIGNAL_EXIT_CODE = 128  # plus the number of the signal that ended a process, as a shell reports it
 NOT_EXECUTED = 127
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class SuspendError(Exception):
-    """Not every process of a trial stopped in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +139,6 @@ class TrialProcess:
         os.close(self.ended)
         self._code = SIGNAL_EXIT_CODE - code if code < 0 else code
         return self._code
-
-    def suspend(self) -> float:
-        """Stop all processes of the trial and return the seconds that it took. Raises SuspendError."""
-        begin = time.monotonic()
-        if not process_tree.stop(self.pid, STOP_SECONDS):
-            process_tree.resume(self.pid)
-            raise SuspendError(f"a process of the trial did not stop within {STOP_SECONDS:g} s")
-        return time.monotonic() - begin
-
-    def resume(self) -> float:
-        """Continue all processes of the trial and return the seconds that it took."""
-        begin = time.monotonic()
-        process_tree.resume(self.pid)
-        return time.monotonic() - begin
 
     def handles_sigterm(self) -> bool:
         """Return whether the process has a handler for SIGTERM."""

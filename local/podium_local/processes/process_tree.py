@@ -2,7 +2,7 @@
 
 The kernel's process groups are enough for most scripts. Some launchers start workers in sessions of their own; these
 are descendants. A process that also left its parent is found by a variable of its environment. The module needs only
-the standard library, because the guardian imports it.
+the standard library, because the guardian imports it; `stopping` makes a tree a target of suspension methods.
 
 A process whose parent has ended is a descendant no more. So `kill` reads /proc before its first signal.
 """
@@ -63,20 +63,21 @@ def _trees(roots: set[int], processes: Mapping[int, Process]) -> set[int]:
     return mine
 
 
-def stop(root: int, seconds: float) -> bool:
-    """Stop every process of the tree, and return whether the kernel reports all as stopped in time."""
+def request_stop(root: int) -> None:
+    """Send SIGSTOP to every process of the tree; the kernel stops each of them a moment later.
+
+    A process with a pending SIGSTOP creates no other one, so all have it once a look finds none without it.
+    """
     _signal_group(root, signal.SIGSTOP)
-    end = time.monotonic() + seconds
-    while True:
+    asked: set[int] = set()
+    for _ in range(MAX_PASSES):
         processes = all_processes()
-        awake = [pid for pid in tree(root, processes) if processes[pid].state not in STOPPED]
+        awake = {pid for pid in tree(root, processes) if processes[pid].state not in STOPPED} - asked
         if not awake:
-            return True
-        if time.monotonic() > end:
-            return False
-        for pid in awake:  # again for each: one may have been born after the signal to the group
+            return
+        for pid in awake:
             send(pid, signal.SIGSTOP)
-        time.sleep(PAUSE_SECONDS)
+        asked |= awake
 
 
 def resume(root: int) -> None:

@@ -19,12 +19,12 @@ from podium_agent.schedule.executor import (
 )
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.attempts.local_scheduler import QueueEntry, RunQueues, decide
 from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.methods import SuspensionMethods
 
 
 class Node(Machine):

@@ -21,8 +21,8 @@ from agent_builders import Machine, key, pod
 import podium_agent.observe.observer
 import podium_agent.schedule.executor
 import podium_agent.schedule.node_reconciler
-import podium_agent.suspension.freeze
 import podium_cluster.clock
+import podium_suspension.freeze
 from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
@@ -37,13 +37,13 @@ from podium_agent.schedule.executor import (
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.attempts.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_core.schema.gpunode import GPUNode, SlotState
+from podium_suspension.freeze import Freeze
+from podium_suspension.methods import SuspensionMethods
 
 TURN_SECONDS = 0.1
 POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for
@@ -327,7 +327,7 @@ def simulated_node(world: NodeModel) -> Iterator[None]:
         patch.setattr(podium_agent.schedule.executor, "time", world.clock)
         patch.setattr(podium_agent.observe.observer, "time", world.clock)
         patch.setattr(podium_agent.observe.observer, "gpus_of_pods", devices)
-        patch.setattr(podium_agent.suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
+        patch.setattr(podium_suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
         patch.setattr(podium_agent.observe.observer, "handles_sigterm", lambda *_: True)
         patch.setattr(podium_agent.observe.observer, "sigterm_pending", lambda *_: False)
         patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))

@@ -16,14 +16,14 @@ import pytest
 from cuda_node import until
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension import processes as cuda_processes
-from podium_agent.suspension.base import SuspensionOutcome, SuspensionState
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import NO_GPU_MAP, CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension import processes as cuda_processes
+from podium_suspension.base import SuspensionOutcome, SuspensionState
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import NO_GPU_MAP, CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import GpuMemory, read_memory
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
 V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")

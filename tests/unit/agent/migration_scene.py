@@ -22,16 +22,16 @@ from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import PodProcesses, PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
 from podium_core.attempts.usage_ledger import UsageLedger
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
+from podium_suspension.cuda import ProcessState
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 LATE = "checkpoint-a-0_demo-train-2026-11-22T04:52:25Z.tar"
 MINE = "podium-checkpoints/demo/a-0"

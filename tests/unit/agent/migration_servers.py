@@ -20,7 +20,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from podium_agent.observe.cgroups import Freezer, FreezerState
+from podium_agent.observe.cgroups import Freezer
+from podium_suspension.target import FreezerState
 
 DUMP = {
     "config.dump": json.dumps({"rootfsImageName": "registry/trial:1", "rootfsImageRef": "registry/trial@sha256:1"}),

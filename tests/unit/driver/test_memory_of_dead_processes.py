@@ -17,8 +17,8 @@ import pynvml
 import pytest
 from cuda_node import CudaNode, until
 
-from podium_agent.suspension.cuda import CudaDriver, ProcessState
-from podium_agent.suspension.gpu_memory import read_memory
+from podium_suspension.cuda import CudaDriver, ProcessState
+from podium_suspension.gpu_memory import read_memory
 
 SIZE = 64 << 20
 SURVIVING_SHELL = ("sh", "-c", '"$@"; kill -STOP $$', "sh")  # a shell that outlives its program

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium_agent.suspension.gpu_memory import read_memory
+from podium_suspension.gpu_memory import read_memory
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
 SMALL = ["--work=2", "--lr=0.05", "--width=32", "--batch_size=32", "--activation=relu", "--seed=3"]

@@ -15,7 +15,10 @@ PACKAGES = sorted(path.parent for path in ROOT.glob("*/podium*/__init__.py"))
 SAME_THING = frozenset({"Container", "EnvVar", "PodSpec"})
 # one meaning each, in all packages that run in a cluster
 WORDS = ("Policy", "Node", "Forecast", "Outcome", "Demand", "Verdict", "Selection", "Ranking", "Search", "WarmStart")
-IN_A_CLUSTER = ("core", "searchers", "cluster", "operator", "extender", "agent", "local", "api", "cli", "sdk")
+IN_A_CLUSTER = (
+    *("core", "searchers", "suspension", "cluster", "operator", "extender"),
+    *("agent", "local", "api", "cli", "sdk"),
+)
 
 
 @cache

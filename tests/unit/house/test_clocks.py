@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("agent", "operator", "extender", "core", "cluster", "cli", "local", "sdk")
+FOLDERS = ("agent", "suspension", "operator", "extender", "core", "cluster", "cli", "local", "sdk")
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns")} | {("datetime", name) for name in ("now", "utcnow", "today")}
 # file: why a wall clock is right there
 ALLOWED = {

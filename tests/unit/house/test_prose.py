@@ -14,6 +14,7 @@ FOLDERS = (
         "core",
         "simulator",
         "searchers",
+        "suspension",
         "local",
         "views",
         "dashboard",

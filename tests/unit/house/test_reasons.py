@@ -14,6 +14,7 @@ PACKAGES = (
     "simulator",
     "cluster",
     "searchers",
+    "suspension",
     "local",
     "operator",
     "extender",
@@ -29,7 +30,7 @@ CONSTRUCTORS = {
     *("CreateTrial", "CreatePod", "DeletePod", "Requeue", "Migrate", "EndTrial", "EndJob"),
     *("RequestReservation", "ReleaseReservation", "PodQuota", "Reason"),
 }
-# The agent composes the codes of a failed driver call from its step (`podium_agent.suspension.processes`).
+# The agent composes the codes of a failed driver call from its step (`podium_suspension.processes`).
 DRIVER_STEPS = {
     f"{step}{end}" for step in ("Lock", "Checkpoint", "Restore", "Unlock") for end in ("Refused", "Timeout")
 }

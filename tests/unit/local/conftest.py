@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `cuda_node`, which several folders of tests share
 
+from cuda_node import cuda_machine, cuda_node, driver
 from local_scene import Scene
+
+__all__ = ["cuda_machine", "cuda_node", "driver"]
 
 
 @pytest.fixture(autouse=True)

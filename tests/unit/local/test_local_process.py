@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,6 +15,9 @@ from local_scene import ROOT, is_alive, wait_until
 
 from podium_local.processes import process_tree
 from podium_local.processes.process import Guardian, Launch, TrialProcess
+from podium_local.processes.stopping import ProcessTree
+from podium_suspension.freeze import Freeze
+from podium_suspension.target import FreezerState
 
 # a shell with a child in its group, one in a session of its own, and one that has left the shell's descendants
 FAMILY = "sleep 1000 & setsid sleep 1001 & (setsid sleep 1002 &) ; echo ready; wait"
@@ -47,9 +51,11 @@ def test_a_suspension_stops_the_whole_tree_and_a_resumption_continues_it(tmp_pat
     process = family(tmp_path, guardian)
     mine = process_tree.tree(process.pid, process_tree.all_processes())
     assert len(mine) >= 3
-    assert process.suspend() >= 0.0
+    target = ProcessTree("tiny-0-0", process.pid)
+    assert asyncio.run(Freeze(5.0).suspend((target,))).ok
     assert states(mine) == {"T"}
-    process.resume()
+    assert target.frost() is FreezerState.FROZEN
+    assert asyncio.run(Freeze(5.0).resume((target,))).ok
     wait_until(lambda: "T" not in states(mine))
     process.kill()
 

@@ -23,9 +23,9 @@ from podium_agent.migration.kubelet import ContainerRef, Kubelet, error_from_res
 from podium_agent.migration.open_files import OpenFiles
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.freeze import Freeze
 from podium_core.schema.checkpoint_image import ImageReference
 from podium_devcluster.runtime import pki
+from podium_suspension.freeze import Freeze
 
 TRIAL = ContainerRef("team", "search-7-0", "train")
 HERE, THERE = NodeRuntime("node-1", "containerd://2.1.9", "amd64"), NodeRuntime("node-2", "containerd://2.1.9", "amd64")

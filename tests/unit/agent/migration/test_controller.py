@@ -15,10 +15,10 @@ from migration_scene import LATE, MINE, Scene, answered, settled
 from podium_agent.migration.controller import RETRY_SECONDS
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
-from podium_agent.suspension.base import SuspensionOutcome
-from podium_agent.suspension.freeze import Freeze
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
+from podium_suspension.base import SuspensionOutcome
+from podium_suspension.freeze import Freeze
 
 
 def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from podium_agent.observe.cgroups import (
     find_containers,
     find_remaining_containers,
 )
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.gpu_state_notes import GpuStateNotes
 
 UID, ID, OTHER = "63f2a1e3-fd76-4290-8912-1ef46c2601fa", "ab" * 32, "cd" * 32
 SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"

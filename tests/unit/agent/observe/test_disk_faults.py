@@ -25,9 +25,9 @@ from podium_agent.observe.cgroups import find_remaining_containers
 from podium_agent.observe.gpu_notes import GpuNote, GpuNotes
 from podium_agent.observe.logs.tail import Tail
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_core.schema.gpunode import SlotState
 from podium_core.sources.batch import Position
+from podium_suspension.gpu_state_notes import GpuStateNotes
 
 TRAIN = "ab" * 32
 UNREADABLE = Path("/proc/self/mem")

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.observe.cgroups import Freezer, FreezerState, find_containers
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.freeze import Freeze
+from podium_agent.observe.cgroups import Freezer, find_containers
+from podium_suspension.base import SuspensionState
+from podium_suspension.freeze import Freeze
+from podium_suspension.target import FreezerState
 
 ROOT = Path("/sys/fs/cgroup")
 V2 = next((path for path in (ROOT, ROOT / "unified") if (path / "cgroup.procs").exists()), None)

@@ -22,14 +22,14 @@ from podium_agent.report.pod_conditions import patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.attempts.local_scheduler import Suspend, Wait, decide
 from podium_core.attempts.local_trial import Acting
 from podium_core.schema.gpunode import GPUNode, SlotState
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.gpu_state_notes import GpuState
 
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 

@@ -16,11 +16,11 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.report.trial_record import DRIVER_ERROR_SECONDS, TrialRecord
 from podium_agent.schedule.executor import Executor, ExecutorHooks
-from podium_agent.suspension.base import SuspensionOutcome
 from podium_cluster.client import ApiError
 from podium_core.attempts.local_scheduler import Suspend
 from podium_core.attempts.local_trial import LocalPod, LocalTrial, TrialSuspension
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.base import SuspensionOutcome
 
 SHOWN = {"DisruptionTarget": ("True", "GPUDriverError")}
 

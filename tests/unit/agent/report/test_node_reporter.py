@@ -17,9 +17,9 @@ from podium_agent.report.node_reporter import (
     StatusSources,
 )
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_core.schema.base import Condition
+from podium_suspension.methods import SuspensionMethods
 
 
 def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> None:

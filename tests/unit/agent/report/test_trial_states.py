@@ -24,8 +24,6 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import position_from, to_status
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.attempts.local_scheduler import RunQueues
 from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalPod, LocalTrial, TrialMemory, Work
 from podium_core.attempts.lost_work import (
@@ -52,6 +50,8 @@ from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import TrialStatus
 from podium_core.sources.batch import Position
+from podium_suspension.freeze import Freeze
+from podium_suspension.methods import SuspensionMethods
 
 R, OFF = SlotState.RUNNING, SlotState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")

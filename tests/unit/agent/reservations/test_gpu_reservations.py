@@ -31,8 +31,6 @@ from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.node_reconciler import (
     View,
 )
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
@@ -44,6 +42,8 @@ from podium_core.attempts.local_scheduler import (
 from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, TrialSuspension
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.freeze import Freeze
+from podium_suspension.methods import SuspensionMethods
 
 GATED, RUNNING, OFF = SlotState.GATED, SlotState.RUNNING, SlotState.SUSPENDED
 NAME = ("lab", "podium-reservation-0")

@@ -13,10 +13,10 @@ import podium_agent.schedule.memory_admission
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import PodProcesses, PodRecord
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.methods import SuspensionMethods
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.methods import SuspensionMethods
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
-from podium_agent.suspension.base import RESTORE_SCRATCH
+from podium_suspension.base import RESTORE_SCRATCH
 
 TOTAL = 100 << 30  # bytes of a GPU
 

@@ -40,13 +40,6 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.cuda import CudaDriver, ProcessState
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.methods import SuspensionMethods
-from podium_agent.suspension.processes import CudaProcesses
 from podium_core.attempts.local_scheduler import (
     QueueEntry,
     RunQueues,
@@ -54,6 +47,13 @@ from podium_core.attempts.local_scheduler import (
 )
 from podium_core.attempts.local_trial import OCCUPYING, LocalTrial
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.cuda import CudaDriver, ProcessState
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.methods import SuspensionMethods
+from podium_suspension.processes import CudaProcesses
 
 SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]

@@ -13,11 +13,11 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, trial
 
-from podium_agent.suspension import restores
-from podium_agent.suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState
-from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension import restores
+from podium_suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState
+from podium_suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_suspension.gpu_memory import GpuMemory, read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
 
 __all__ = ["trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")

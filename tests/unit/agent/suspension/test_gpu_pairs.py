@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.suspension.gpu_state_notes import GpuStateNote, gpu_pairs, note_after_restore
+from podium_suspension.gpu_state_notes import GpuStateNote, gpu_pairs, note_after_restore
 
 TWO = GpuStateNote(held={"a": 1, "b": 2}, current_gpus={1: {"a": "a"}, 2: {"b": "b"}, 3: {"a": "a", "b": "b"}})
 CAME = GpuStateNote(held={"x": 1, "y": 2}, gpu_map={"old-x": "x", "old-y": "y"}, processes=2)

@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-import podium_agent.suspension.detection
+import podium_agent.driver.method_detection
+from podium_agent.driver.method_detection import MethodDetection
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.capability import (
+from podium_suspension.base import SuspensionState
+from podium_suspension.capability import (
     DriverFacts,
     cuda_checkpoint_unsupported,
     gpu_map_unsupported,
     multi_gpu_unsupported,
     read_facts,
 )
-from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.detection import MethodDetection
-from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNote, GpuStateNotes
-from podium_agent.suspension.methods import SuspensionMethods
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension.cuda import CudaDriver, CudaMissingError
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import GpuMemory, read_memory
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNote, GpuStateNotes
+from podium_suspension.methods import SuspensionMethods
+from podium_suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
 
@@ -116,7 +116,7 @@ def test_a_driver_without_checkpoints_is_too_old(tmp_path: Path) -> None:
     (tmp_path / "old.c").write_text(OLD)
     command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(tmp_path / "old.c")]
     subprocess.run(command, check=True, timeout=300)
-    script = f"from podium_agent.suspension.cuda import CudaDriver; CudaDriver({str(library)!r})"
+    script = f"from podium_suspension.cuda import CudaDriver; CudaDriver({str(library)!r})"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert "CudaMissingError" in ran.stderr
     assert "older than driver 570" in ran.stderr
@@ -162,7 +162,7 @@ def test_a_driver_that_appears_later_is_detected_and_nothing_is_thawed_before(
         await detection.detect()
         assert (await detection.methods.resume((target,))).code == "DriverMissing"
         assert detection.methods.suspension_state((target,)) is SuspensionState.SUSPENDED
-        monkeypatch.setattr(podium_agent.suspension.detection, "CudaDriver", lambda: CudaDriver(cuda_node.library))
+        monkeypatch.setattr(podium_agent.driver.method_detection, "CudaDriver", lambda: CudaDriver(cuda_node.library))
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
         await asyncio.wait_for(detection.run(), 300)
         assert detection.methods.names == ("freeze", "cuda-checkpoint")

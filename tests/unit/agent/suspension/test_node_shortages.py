@@ -17,7 +17,8 @@ from cuda_node import until
 from cuda_trial import Trial, trial
 from descriptors import no_threads
 
-import podium_agent.suspension.detection
+import podium_agent.driver.method_detection
+from podium_agent.driver.method_detection import Detection, MethodDetection
 from podium_agent.metrics import Metrics
 from podium_agent.observe.nvml import DriverTroubleError
 from podium_agent.observe.pod_records import PodRecord
@@ -25,16 +26,15 @@ from podium_agent.observe.telemetry import Telemetry
 from podium_agent.schedule.executor import Executor, ExecutorHooks
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import SuspensionOutcome, SuspensionState, outcome_of
-from podium_agent.suspension.detection import Detection, MethodDetection
-from podium_agent.suspension.driver_calls import NoThreadError, call_with_timeout
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory
-from podium_agent.suspension.methods import SuspensionMethods
-from podium_agent.suspension.processes import CudaProcesses, Step, StepError
 from podium_core.attempts.local_scheduler import Suspend
 from podium_core.attempts.local_trial import LocalPod, LocalTrial, TrialSuspension
 from podium_core.schema.gpunode import SlotState
+from podium_suspension.base import SuspensionOutcome, SuspensionState, outcome_of
+from podium_suspension.driver_calls import NoThreadError, call_with_timeout
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import GpuMemory
+from podium_suspension.methods import SuspensionMethods
+from podium_suspension.processes import CudaProcesses, Step, StepError
 
 __all__ = ["trial"]
 SHORTAGE = "InsufficientNodeResources"
@@ -133,7 +133,7 @@ def test_the_driver_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/proc")
         return Detection(reason="DriverTooOld: it is")
 
-    monkeypatch.setattr(podium_agent.suspension.detection, "probe", probe)
+    monkeypatch.setattr(podium_agent.driver.method_detection, "probe", probe)
     detection = MethodDetection(
         AgentSettings(node_name="n", trial_dir=tmp_path / "trial", proc=tmp_path, driver_seconds=0.01)
     )
@@ -162,8 +162,8 @@ def test_a_driver_that_answers_too_late_is_queried_again_by_one_thread(
         assert answer.wait(300)
         return Detection(reason="DriverTooOld: it is")
 
-    monkeypatch.setattr(podium_agent.suspension.detection, "probe", probe)
-    monkeypatch.setattr(podium_agent.suspension.detection, "OPEN_SECONDS", 0.01)
+    monkeypatch.setattr(podium_agent.driver.method_detection, "probe", probe)
+    monkeypatch.setattr(podium_agent.driver.method_detection, "OPEN_SECONDS", 0.01)
     detection = MethodDetection(
         AgentSettings(node_name="n", trial_dir=tmp_path / "trial", proc=tmp_path, driver_seconds=0.01)
     )
@@ -173,7 +173,7 @@ def test_a_driver_that_answers_too_late_is_queried_again_by_one_thread(
             await detection.detect()
             assert detection.reason.startswith("DriverUnresponsive: ")
         assert asked == [1]
-        monkeypatch.setattr(podium_agent.suspension.detection, "OPEN_SECONDS", 300.0)
+        monkeypatch.setattr(podium_agent.driver.method_detection, "OPEN_SECONDS", 300.0)
         answer.set()
         await asyncio.wait_for(detection.run(), 300)
 

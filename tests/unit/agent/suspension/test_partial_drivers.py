@@ -8,8 +8,8 @@ import pynvml
 import pytest
 from nvml_stub import ERRORS, GIB, PER_GPU, NvmlStub
 
-from podium_agent.suspension.capability import DriverFacts, cuda_checkpoint_unsupported, read_facts
-from podium_agent.suspension.gpu_memory import GPUMemoryUnknownError, read_memory
+from podium_suspension.capability import DriverFacts, cuda_checkpoint_unsupported, read_facts
+from podium_suspension.gpu_memory import GPUMemoryUnknownError, read_memory
 
 LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 

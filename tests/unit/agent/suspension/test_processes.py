@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from podium_agent.suspension.base import SuspensionOutcome, SuspensionState
-from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import DriverTimeoutError
-from podium_agent.suspension.gpu_memory import GpuMemory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses, Step
+from podium_suspension.base import SuspensionOutcome, SuspensionState
+from podium_suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.driver_calls import DriverTimeoutError
+from podium_suspension.gpu_memory import GpuMemory
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses, Step
 
 OPERATING_SYSTEM, HANGS, GONE = 304, -1, -2
 

@@ -11,12 +11,12 @@ from cuda_trial import SIZE, Trial, together, trial
 
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.gpu_state import CheckpointedGpuState
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import NO_GPU_MAP
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.base import SuspensionState
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.cuda_checkpoint import NO_GPU_MAP
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuStateNotes
 
 __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")

@@ -14,13 +14,13 @@ from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.gpu_state import CheckpointedGpuState
 from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension import cuda_checkpoint, restores
-from podium_agent.suspension.base import SuspensionState
-from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import read_memory
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension import cuda_checkpoint, restores
+from podium_suspension.base import SuspensionState
+from podium_suspension.cuda import CudaDriver
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import read_memory
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_suspension.processes import CudaProcesses
 
 __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from podium_agent.driver.libraries import DriverLibraries, LibrariesMissingError
 from podium_agent.observe.cgroup_paths import cgroup_names
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import outcome_of
-from podium_agent.suspension.capability import (
+from podium_suspension.base import outcome_of
+from podium_suspension.capability import (
     cuda_checkpoint_unsupported,
     gpu_map_unsupported,
     multi_gpu_unsupported,
     read_facts,
 )
-from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.methods import SuspensionMethods
-from podium_agent.suspension.processes import CudaProcesses
+from podium_suspension.cuda import CudaDriver, CudaMissingError
+from podium_suspension.cuda_checkpoint import CudaCheckpoint
+from podium_suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.methods import SuspensionMethods
+from podium_suspension.processes import CudaProcesses
 
 log = logging.getLogger(__name__)
 OPEN_SECONDS = 30.0  # cuInit on a node with many GPUs takes seconds

@@ -10,9 +10,9 @@ import asyncio
 import time
 from contextlib import suppress
 
-from podium_agent.observe.cgroups import Freezer, FreezerState
-from podium_agent.suspension.base import SuspensionOutcome, SuspensionState, outcome_of
 from podium_core.domain.backoff import backoff_pause
+from podium_suspension.base import SuspensionOutcome, SuspensionState, outcome_of
+from podium_suspension.target import FreezerState, Target
 
 FIRST_POLL = 0.0005
 LONGEST_POLL = 0.02
@@ -26,7 +26,7 @@ class Freeze:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def suspend(self, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Freeze all containers, or thaw all of them again."""
         begin = time.monotonic()
         try:
@@ -41,7 +41,7 @@ class Freeze:
             raise
         if left:
             self.request_thaw(targets)
-            message = f"{left[0].path} was not frozen within {self._timeout:g} s; it was thawed again"
+            message = f"{left[0].name} was not frozen within {self._timeout:g} s; it was thawed again"
             return SuspensionOutcome(False, time.monotonic() - begin, "FreezeTimeout", message)
         # a container that ended while it was being frozen leaves an empty frozen cgroup, which the runtime cannot
         # remove: its pod would never end
@@ -49,7 +49,7 @@ class Freeze:
             self.request_thaw(tuple(target for target in targets if target.frost() is FreezerState.GONE))
         return SuspensionOutcome(True, time.monotonic() - begin, "Frozen")
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def resume(self, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Thaw all containers."""
         begin = time.monotonic()
         try:
@@ -59,11 +59,11 @@ class Freeze:
         except OSError as error:
             return outcome_of(error, time.monotonic() - begin)
         if left:
-            message = f"{left[0].path} was not thawed within {self._timeout:g} s"
+            message = f"{left[0].name} was not thawed within {self._timeout:g} s"
             return SuspensionOutcome(False, time.monotonic() - begin, "ThawTimeout", message)
         return SuspensionOutcome(True, time.monotonic() - begin, "Thawed")
 
-    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+    def suspension_state(self, targets: tuple[Target, ...]) -> SuspensionState:
         """Return the state of all containers that still have processes."""
         frosts = [frost for target in targets if (frost := target.frost()) is not FreezerState.GONE]
         if not frosts:
@@ -76,7 +76,7 @@ class Freeze:
             else SuspensionState.PARTLY_SUSPENDED
         )
 
-    async def _until(self, targets: tuple[Freezer, ...], wanted: FreezerState, begin: float) -> list[Freezer]:
+    async def _until(self, targets: tuple[Target, ...], wanted: FreezerState, begin: float) -> list[Target]:
         """Poll until all containers are in the wanted state or gone; return those that are not at the timeout."""
         polls = 0
         while True:
@@ -86,7 +86,7 @@ class Freeze:
             polls += 1
             await asyncio.sleep(backoff_pause(polls, FIRST_POLL, LONGEST_POLL))
 
-    def request_thaw(self, targets: tuple[Freezer, ...]) -> None:
+    def request_thaw(self, targets: tuple[Target, ...]) -> None:
         """Request that all containers be thawed, without waiting."""
         for target in targets:
             with suppress(OSError):  # the cgroup and its processes are gone

@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from podium_agent.suspension.base import RESTORE_SCRATCH
+from podium_suspension.base import RESTORE_SCRATCH
 
 UNUSABLE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)  # nothing runs on such a GPU
 

@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes
-from podium_agent.suspension.processes import CudaProcesses, StepError
+from podium_suspension.cuda import ProcessState
+from podium_suspension.gpu_state_notes import GpuStateNotes
+from podium_suspension.processes import CudaProcesses, StepError
+from podium_suspension.target import Target
 
 log = logging.getLogger(__name__)
-Targets = tuple[Freezer, ...]
+Targets = tuple[Target, ...]
 States = Mapping[int, ProcessState]
 POLL_SECONDS = 0.02
 LONGEST_SECONDS = 60.0  # of running without registering: the process has ended during the migration

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from podium_agent.observe.cgroups import Freezer
 from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
+from podium_suspension.target import Target
 
+CUDA_CHECKPOINT = "cuda-checkpoint"
 # Bytes that must be free in addition to those that a restore brings back. Without them the driver loses the process.
 # On an H100 with driver 580.159 a restore needed 4 to 6 MiB more than NVML had listed, for processes of 0.6 to 17 GB
 # (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).
@@ -66,15 +67,15 @@ class SuspensionMethod(Protocol):
         """Return the name by which jobs select this method."""
         ...
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def suspend(self, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Stop all containers and verify that they stopped; on failure let all of them run again."""
         ...
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def resume(self, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Continue all containers exactly where they stopped."""
         ...
 
-    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+    def suspension_state(self, targets: tuple[Target, ...]) -> SuspensionState:
         """Return the state of the containers.
 
         It is SUSPENDED only if every container that still has processes is verified to be stopped. Raises OSError

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
 from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
+from podium_suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
+from podium_suspension.target import Target
 
 QUERY_SECONDS = 5.0  # for queries, which move no memory
 LOST = "CUDAFailed"  # code: the work since the last checkpoint cannot be recovered
@@ -68,7 +68,7 @@ class CudaProcesses:
         self._ended -= ended
         return tuple(sorted(ended))
 
-    async def wait_for_exits(self, targets: Sequence[Freezer]) -> None:
+    async def wait_for_exits(self, targets: Sequence[Target]) -> None:
         """Wait until processes that ended during a driver call have left their containers.
 
         It takes EXIT_SECONDS at most. The driver does not know such a process any more while its threads still exit.
@@ -82,7 +82,7 @@ class CudaProcesses:
                 return
             await asyncio.sleep(EXIT_POLL)
 
-    async def states_of(self, targets: Iterable[Freezer]) -> Mapping[int, ProcessState]:
+    async def states_of(self, targets: Iterable[Target]) -> Mapping[int, ProcessState]:
         """Return the states of the containers' CUDA processes by pid.
 
         Raises OSError if the kernel does not list the processes or no thread can start, and DriverTimeoutError if the
@@ -200,12 +200,12 @@ def failed_process(states: Mapping[int, ProcessState]) -> StepError | None:
     return StepError(LOST, f"the driver has lost process {min(lost)}; the trial continues from its last checkpoint")
 
 
-def all_pids(targets: Iterable[Freezer]) -> frozenset[int]:
+def all_pids(targets: Iterable[Target]) -> frozenset[int]:
     """Return the processes in all containers. Raises OSError if the kernel does not list them."""
     return frozenset(pid for target in targets for pid in target.processes())
 
 
-def known_pids(targets: Iterable[Freezer]) -> frozenset[int]:
+def known_pids(targets: Iterable[Target]) -> frozenset[int]:
     """Return the processes; none if the kernel does not list them."""
     try:
         return all_pids(targets)

@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension import gpu_memory
-from podium_agent.suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState, outcome_of
-from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory, restore_impossible
-from podium_agent.suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
-from podium_agent.suspension.processes import (
+from podium_suspension import gpu_memory
+from podium_suspension.base import CUDA_CHECKPOINT, RESTORE_SCRATCH, SuspensionOutcome, SuspensionState, outcome_of
+from podium_suspension.cuda import ProcessState
+from podium_suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory, restore_impossible
+from podium_suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
+from podium_suspension.processes import (
     LOST,
     QUERY_SECONDS,
     CudaProcesses,
@@ -37,11 +36,12 @@ from podium_agent.suspension.processes import (
     in_state,
     known_pids,
 )
-from podium_agent.suspension.restores import MigratedProcesses, RestoreRefusals
+from podium_suspension.restores import MigratedProcesses, RestoreRefusals
+from podium_suspension.target import Target
 
 log = logging.getLogger(__name__)
 
-Targets = tuple[Freezer, ...]
+Targets = tuple[Target, ...]
 NO_GPU_MAP: Mapping[str, str] = {}  # restore every process on its own GPUs
 REGISTRATION_SECONDS = 2.0  # time for a migrated process to register with the driver
 # Code: some processes that shall be restored on other GPUs still run. It does not come from the driver.
@@ -55,7 +55,7 @@ class CudaCheckpoint:
     A trial without notes is resumed by `freeze`. `memory` is called in a thread.
     """
 
-    name = "cuda-checkpoint"
+    name = CUDA_CHECKPOINT
 
     def __init__(
         self,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.base import SuspensionMethod, SuspensionOutcome, SuspensionState
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
+from podium_suspension.base import CUDA_CHECKPOINT, SuspensionMethod, SuspensionOutcome, SuspensionState
+from podium_suspension.freeze import Freeze
+from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_suspension.target import Target
 
 
 class SuspensionMethods:
@@ -27,7 +26,7 @@ class SuspensionMethods:
     def __init__(
         self,
         freeze: Freeze,
-        cuda: CudaCheckpoint | None = None,
+        cuda: SuspensionMethod | None = None,
         multi_gpu_refusal: str | None = None,
         notes: GpuStateNotes | None = None,
         *,
@@ -42,9 +41,9 @@ class SuspensionMethods:
         if cuda is not None:
             self.adopt(cuda, multi_gpu_refusal)
 
-    def adopt(self, cuda: CudaCheckpoint, multi_gpu_refusal: str | None) -> None:
+    def adopt(self, cuda: SuspensionMethod, multi_gpu_refusal: str | None) -> None:
         """Add `cuda-checkpoint` to the methods; the driver may become available after the agent started."""
-        self._by_name[cuda.name] = self._most_capable = cuda
+        self._by_name[CUDA_CHECKPOINT] = self._most_capable = cuda
         self._multi_gpu_refusal = multi_gpu_refusal
 
     @property
@@ -63,17 +62,17 @@ class SuspensionMethods:
         usable = [
             name
             for name in wanted
-            if name in self._by_name and not (name == CudaCheckpoint.name and gpus > 1 and self._multi_gpu_refusal)
+            if name in self._by_name and not (name == CUDA_CHECKPOINT and gpus > 1 and self._multi_gpu_refusal)
         ]
         return next((name for name in usable if name not in failed), usable[0] if usable else "")
 
-    async def suspend(self, name: str, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def suspend(self, name: str, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Suspend the containers by the method of that name."""
         return await self._by_name[name].suspend(targets)
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
+    async def resume(self, targets: tuple[Target, ...]) -> SuspensionOutcome:
         """Resume the containers, whichever method suspended them."""
-        if CudaCheckpoint.name not in self._by_name and self._notes is not None:
+        if CUDA_CHECKPOINT not in self._by_name and self._notes is not None:
             for target in targets:
                 if self._notes.has(target.name):  # thawed, it would block at its next CUDA call
                     message = (
@@ -82,7 +81,7 @@ class SuspensionMethods:
                     return SuspensionOutcome(False, 0.0, "DriverMissing", message)
         return await self._most_capable.resume(targets)
 
-    def held_bytes(self, targets: tuple[Freezer, ...]) -> Mapping[str, int]:
+    def held_bytes(self, targets: tuple[Target, ...]) -> Mapping[str, int]:
         """Return the bytes by GPU that a resume brings back; empty for a trial that is not checkpointed."""
         total: dict[str, int] = {}
         if self._notes is None:
@@ -92,11 +91,11 @@ class SuspensionMethods:
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
-    def is_checkpointed(self, targets: tuple[Freezer, ...]) -> bool:
+    def is_checkpointed(self, targets: tuple[Target, ...]) -> bool:
         """Return whether the trial's GPU memory is off its GPUs, so that a resume needs free GPU memory."""
         return self._notes is not None and any(self._notes.has(target.name) for target in targets)
 
-    def add_migrated(self, target: Freezer, gpu_state: GpuState, gpus: tuple[str, ...]) -> None:
+    def add_migrated(self, target: Target, gpu_state: GpuState, gpus: tuple[str, ...]) -> None:
         """Record a container that came checkpointed from another node.
 
         Its state is PARTLY_SUSPENDED until it is resumed. Raises OSError.
@@ -104,6 +103,6 @@ class SuspensionMethods:
         if self._notes is not None:
             self._notes.add_migrated(target.name, gpu_state, gpus)
 
-    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+    def suspension_state(self, targets: tuple[Target, ...]) -> SuspensionState:
         """Return the state of the containers, whichever method suspended them."""
         return self._most_capable.suspension_state(targets)

@@ -1,1 +1,0 @@
-"""Suspension methods: stop a running trial so that its GPU is free, and resume it later."""
