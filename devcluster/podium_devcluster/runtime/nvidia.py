@@ -1,9 +1,9 @@
 """NVIDIA's parts on the nodes of a cluster: container toolkit, device plugin or DRA driver, and feature discovery.
 
 They run over the fake driver, which must be on the nodes already. In each node, `/run/nvidia/driver` then has what the
-driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs. The driver
-of dynamic resources (DRA) replaces the device plugin, and needs that specification. It is the dev cluster's own: its
-DeviceClass serves `nvidia.com/gpu`.
+driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs. The
+driver of dynamic resources (DRA) replaces the device plugin, and needs that specification. It is the dev cluster's
+own: its DeviceClass serves `nvidia.com/gpu`.
 """
 
 from __future__ import annotations
