@@ -403,7 +403,8 @@ def test_searches_of_other_tools(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             node[last] = copy.deepcopy(data.draw(FOREIGN))
         elif isinstance(node, dict):
-            node[data.draw(st.sampled_from(["extra", "value", "runPolicy", "configMap"]))] = copy.deepcopy(data.draw(FOREIGN))
+            name = data.draw(st.sampled_from(["extra", "value", "runPolicy", "configMap"]))
+            node[name] = copy.deepcopy(data.draw(FOREIGN))
     before = copy.deepcopy(search)
     steps = data.draw(st.none() | st.sampled_from([1, 0.5, 1e300]))
     for result in convert([search, *REFERENCES], Given(image="i:1", max_steps=steps)):
