@@ -14,6 +14,8 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
+from podium_core.planning.queues.queue_rules import QueueRules
+from podium_core.planning.queues.slot_limits import QueueSlots
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: the capacity of the CPUs is not known here
@@ -31,11 +33,13 @@ class PodQuota:
     message: str
 
 
-def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, PodQuota]:
+def pod_quotas(
+    snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE, rules: QueueRules | None = None
+) -> Mapping[JobKey, PodQuota]:
     """Return the quota of each job. O((slots + GPUs) * jobs), if few different sets of GPUs fit the jobs.
 
     The job with the fewest pods gets the next one; ties go to the older job, then by name. `promised`: by GPU, slots
-    that wait for migrating trials.
+    that wait for migrating trials. With queues (`rules`), the queue with the fewest slots by weight comes first.
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
@@ -45,9 +49,13 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
     wanted = {job.key: _demand(job, closing) for job in jobs}
     stuck = {job.key: sum([_is_stuck(t) for t in with_pod.get(job.key, ())]) for job in jobs}
     limits: dict[JobKey, tuple[str, str]] = {}
+    queued = None if rules is None else QueueSlots(rules, snapshot, [t for mine in with_pod.values() for t in mine])
     open_jobs = list(jobs)
     while open_jobs:
-        job = min(open_jobs, key=lambda j: (pods[j.key], j.created, j.key))
+        if queued is None:
+            job = min(open_jobs, key=lambda j: (pods[j.key], j.created, j.key))
+        else:
+            job = min(open_jobs, key=lambda j: (queued.order(j), pods[j.key], j.created, j.key))
         if pods[job.key] >= wanted[job.key]:
             limits[job.key] = (
                 "ParallelLimitReached",
@@ -58,11 +66,16 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
             text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are created."
             limits[job.key] = ("PodsStuck", text)
             open_jobs.remove(job)
+        elif queued is not None and (refusal := queued.refusal(job)) is not None:
+            limits[job.key] = refusal
+            open_jobs.remove(job)
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
             open_jobs.remove(job)
         else:
             pods[job.key] += 1
+            if queued is not None:
+                queued.take(job)
     return {job.key: PodQuota(pods[job.key], *limits[job.key]) for job in jobs}
 
 
