@@ -245,9 +245,10 @@ class JobSpec(SpecModel):
         min_length=1,
         max_length=63,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        description="LocalQueue of Kueue, in the namespace of the job, that admits the GPU reservations of this job. "
-        "Default: gpus.reservations.queue of the Helm chart. It has an effect with gpus.mode reservations only.",
-        json_schema_extra={"x-says": "write the name of a LocalQueue, such as research"},
+        description="Queue of the job: the GPUQueue of this name, which shares the GPUs with other queues. With "
+        "gpus.mode reservations also the LocalQueue of Kueue of this name, in the namespace of the job, that admits "
+        "the GPU reservations. Default: the GPUQueue default, and gpus.reservations.queue of the Helm chart.",
+        json_schema_extra={"x-says": "write the name of a queue, such as research"},
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
     metrics: MetricsSpec = Field(

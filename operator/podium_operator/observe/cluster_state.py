@@ -8,6 +8,7 @@ from functools import cached_property
 
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu
+from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.observe.pod_state import PodState
@@ -24,6 +25,7 @@ class ClusterState:
     - `end_observed_at`: when this operator first observed that a pod's containers had ended, by pod uid
     - `reservations`: reservation pods
     - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
+    - `queues`: GPUQueues
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
     """
 
@@ -38,6 +40,7 @@ class ClusterState:
     reservations: tuple[ReservationPodState, ...] = ()
     deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    queues: tuple[GPUQueue, ...] = ()
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:
