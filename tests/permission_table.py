@@ -23,13 +23,14 @@ RELEASE, NAMESPACE = "podium", "podium-system"
 # with these values the chart grants every permission that it can grant
 WIDEST = {
     "gpus.mode": "reservations",
+    "gpus.reservations.priorityBoost": "true",
     "operator.rebalancing.enabled": "true",
     "scheduler.replicas": "2",
     "agent.checkpointRegistry": "registry.example:5000",
     "dashboard.enabled": "true",
 }
 PLACES = {"everywhere": "", "own namespace": NAMESPACE}
-RESOURCE = re.compile(r"`(?P<kind>[a-z/]+)(?:\.(?P<group>[a-z0-9.]+))?`(?: named `(?P<name>[a-z-]+)`)?")
+RESOURCE = re.compile(r"`(?P<kind>[a-z/]+)(?:\.(?P<group>[a-z0-9.-]+))?`(?: named `(?P<name>[a-z-]+)`)?")
 Key = tuple[str, str, Permission]  # role, namespace, permission
 
 

@@ -139,7 +139,8 @@ static uint32_t gpus_in_list(const struct sampler *sampler, const char *list) {
     return gpus;
 }
 
-static int is_runc(const char *name) { return strncmp(name, "runc", 4) == 0; }
+/* Where runc cannot protect its program otherwise, it runs from a copy in memory, which has the second name. */
+static int is_runc(const char *name) { return strncmp(name, "runc", 4) == 0 || strncmp(name, "memfd:runc", 10) == 0; }
 
 /* Device nodes are read in containers only: an agent in the host's PID namespace sees the nodes of all GPUs, but works on
  * none. The same holds for runc, which enters the container before it execs the program. */

@@ -2,7 +2,7 @@
  * podium-gate: blocks a trial until its first time slice on its GPU.
  *
  * It is the init container `podium-gate` of every trial's pod. It runs as any user in any image, also in scratch, so it
- * is static and uses no files but the socket and the checkpoint folder. The agent's device plugin mounts it at /podium.
+ * is static and uses no files but the socket and the checkpoint folder. The agent puts it into the volume at /podium.
  * The same program is the trial's preStop hook (hook.h).
  *
  * Protocol (unix stream socket):

@@ -28,11 +28,13 @@ from podium_agent.observe.sources.push_server import PushServer
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_reporter import NodeReporter, StatusSources, send_heartbeats
 from podium_agent.reservations.controller import GpuReservations
+from podium_agent.reservations.dynamic_gpus import DynamicGpus
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations
 from podium_agent.schedule.executor import Executor, ExecutorHooks, TrialStart
 from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.gate_folders import GateFolders
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
@@ -101,7 +103,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         exclusive = ExclusiveAllocations(settings, watches.all_pods, failed=metrics.note_failed)
         other_pods = OtherPods(settings, watches.all_pods)
         reservations = (
-            GpuReservations(settings, watches.reservation_pods, watches.all_pods)
+            GpuReservations(settings, watches.reservation_pods, watches.all_pods, DynamicGpus(api, settings.node_name))
             if settings.gpu_mode == "reservations"
             else None
         )
@@ -112,6 +114,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         node_reconciler = make_node_reconciler(settings, metrics, writers, watches, users)
         slots, plugins = make_plugins(settings, telemetry, watches, node_reconciler, users)
         gates = Gates(settings.proc, node_reconciler.wake)
+        gate_folders = GateFolders(settings, api, watches.trials, watches.all_pods, gates.listen)
+        slots.fill_gates = gate_folders.fill
         admissions = Admissions(settings.admissions_dir, metrics.note_failed)
         observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
         start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
@@ -165,6 +169,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 other_pods.run(),
                 *((other_plugins.run(),) if other_plugins is not None else ()),
                 *(plugin.run() for plugin in plugins),
+                gate_folders.run(),
                 conduct(),
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
                 once_detected(reporter.run),

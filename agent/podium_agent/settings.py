@@ -48,6 +48,10 @@ class AgentSettings(ClusterSettings):
     helper: Path = Field(Path("/usr/local/lib/podium/podium-gate"), description="the static helper in the image")
     plugin_dir: Path = Field(Path("/var/lib/kubelet/device-plugins"), description="the kubelet's plugin sockets")
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    pods_dir: Path = Field(
+        Path("/proc/1/root/var/lib/kubelet/pods"),
+        description="the kubelet's folders of pods; gates get their files there",
+    )
     pod_logs: Path = Path("/var/log/pods")
     proc: Path = Path("/proc")
     driver_library_path: Path | None = Field(

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from benchmarks.output import add_out, command, machine, result_line, write_page
 
 MAX_PAGE_SECONDS, MAX_MIB = 1.0, 300.0
 CHANGED = 5  # trials that change at once
-Change = Callable[[str, Sequence[Manifest]], None]
+Change = Callable[[Sequence[Manifest]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def on_cluster(load: Load, objects: Mapping[str, list[Manifest]]) -> tuple[Figur
     server = ObjectServer(objects)
     with tempfile.TemporaryDirectory() as name, server.serving():
         words = ["-A", "--kubeconfig", str(server.kubeconfig(Path(name) / "kubeconfig"))]
-        return measure(load, words, server.change), max(server.most.values())
+        return measure(load, words, partial(server.change, "hyperparamtrials")), max(server.most.values())
 
 
 def on_folder(load: Load, objects: Mapping[str, list[Manifest]]) -> Figures:
@@ -111,7 +112,7 @@ def measure(load: Load, words: Sequence[str], change: Change) -> Figures:
             busy = _cores(shown, lambda: _change_each_second(load, change))
             last = [trial(search, 0, load.seconds + 1) for search in range(size.searches)]
             looking.expect(f"further {load.seconds + 1};")
-            change("hyperparamtrials", last)
+            change(last)
             reached = looking.wait_reached(DEADLINE)
         return Figures(tuple(costs), after_start, shown.mib("VmHWM"), reached, busy, idle)
 
@@ -125,7 +126,7 @@ def _cores(shown: Shown, act: Callable[[], None]) -> float:
 def _change_each_second(load: Load, change: Change) -> None:
     some = range(0, load.size.searches, max(1, load.size.searches // CHANGED))
     for further in range(1, load.seconds + 1):
-        change("hyperparamtrials", [trial(search, 0, further) for search in some])
+        change([trial(search, 0, further) for search in some])
         time.sleep(1.0)
 
 

@@ -18,13 +18,12 @@ class ObjectFolder:
         self._folder = folder
         for job in objects["hyperparamjobs"]:
             self._write(_name(job), JOB, job)
-        self.change("hyperparamtrials", objects["hyperparamtrials"])
+        self.change(objects["hyperparamtrials"])
         for number, node in enumerate(objects["gpunodes"]):
             self._write(_name(objects["hyperparamjobs"][0]), f"{number}-{MACHINE}", node)
 
-    def change(self, plural: str, changed: Sequence[Manifest]) -> None:
+    def change(self, changed: Sequence[Manifest]) -> None:
         """Write changed trials."""
-        assert plural == "hyperparamtrials"
         for one in changed:
             self._write(one["spec"]["job"], f"{TRIAL}{one['spec']['number']}.json", one)
 

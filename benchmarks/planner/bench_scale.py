@@ -286,6 +286,7 @@ async def measure_agent(api: Api, of: Manifest, kubeconfig: Path, folder: Path) 
     await together(add_pod(api, node, one, own / "logs") for one in trials)
     settings = {
         "PODIUM_NODE_NAME": node,
+        "PODIUM_PODS_DIR": str(own / "pods"),
         "PODIUM_POD_LOGS": str(own / "logs"),
         "PODIUM_TRIAL_DIR": str(own / "trial"),
         "PODIUM_PLUGIN_DIR": str(own / "plugins"),

@@ -16,7 +16,7 @@ from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import nvidia
+from podium_devcluster.runtime import dra, kueue, nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
 
 
@@ -44,7 +44,10 @@ def parser() -> argparse.ArgumentParser:
         "nvidia", "install NVIDIA's container toolkit and device plugin over the fake driver, which must run"
     )
     parts.add_argument("--strategy", default="cdi-cri", choices=["cdi-cri", "envvar"], help="of the plugin (cdi-cri)")
-    parts.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
+    giver = parts.add_mutually_exclusive_group()
+    giver.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
+    giver.add_argument("--dra", action="store_true", help="a driver of dynamic resources instead of the device plugin")
+    command("kueue", "install Kueue, built from its Go module, with the feature gate PriorityBoost")
     kubectl = command("kubectl", "run kubectl on this cluster: podium-devcluster kubectl -- get nodes")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     execute = command("node-exec", "run a program in a node: podium-devcluster node-exec node-1 -- ps aux")
@@ -94,10 +97,16 @@ def run_command(options: argparse.Namespace) -> int:
             images.build_and_load(cluster, options.only, load=not options.no_load)
         case "nvidia":
             nvidia.install_toolkit(cluster)
-            if options.no_plugin:
+            if options.no_plugin or options.dra:
                 nvidia.stop_plugin(cluster)
+            if options.dra:
+                dra.start_driver(cluster)
             else:
+                dra.stop_driver(cluster)
+            if not (options.no_plugin or options.dra):
                 nvidia.start_plugin(cluster, options.strategy)
+        case "kueue":
+            kueue.install(cluster)
         case "kubectl":
             program = cache.bin / "kubectl"
             os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])

@@ -1,4 +1,4 @@
-"""Versions of everything that is built and run. No other file contains them, except go.mod of NVIDIA's programs."""
+"""Versions of everything that is built and run. No other file has any, except go.mod of NVIDIA's programs and Kueue."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import podium
 import podium.trial
 from podium.inherit import InheritError, inherit
-from podium_core.attempts.inheritance import inherited_path
+from podium_core.attempts.inheritance import inherited_path, metrics_in_checkpoint
 from podium_core.attempts.local_scheduler import Action as Step
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, Wait, decide
 from podium_core.domain.actions import (
@@ -301,7 +301,8 @@ class Executor:
         found = checkpoint_in(theirs)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            inherit(theirs, folder, inherited_path("." if found is None else found.path))
+            name = inherited_path("." if found is None else found.path)
+            inherit(theirs, folder, name, metrics_in_checkpoint(self._state.job))
         except (InheritError, OSError) as error:
             return f"The checkpoint of {parent.name} could not be copied: {error}"
         return ""

@@ -40,7 +40,7 @@ class Metrics:
         )
         self.reservation_events = Counter(
             "podium_gpu_reservation_events_total",
-            "GPU reservations: requested, refused, preempted, released",
+            "GPU reservations: requested, refused, preempted, yielded, released",
             ["what"],
             registry=self.registry,
         )

@@ -31,6 +31,9 @@ class OperatorSettings(ClusterSettings):
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
         description="LocalQueue of Kueue for the reservation pods of jobs without spec.queue; empty: none",
     )
+    reservation_priority_boost: bool = Field(
+        False, description="write on Kueue's Workloads which reservation costs least; Kueue's gate PriorityBoost is on"
+    )
     reservation_node_selector: dict[str, str] = Field(
         default_factory=dict, description="labels of nodes on which GPUs may be reserved: those that have an agent"
     )

@@ -32,7 +32,7 @@ NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
 # workers of pytest-xdist take files in this order: the longest first, so that all workers end at about the same time
 FIRST = (
-    *("faults", "live_migration", "digits", "kubernetes_faults", "shared_memory"),
+    *("faults", "live_migration", "digits", "kueue", "kubernetes_faults", "shared_memory"),
     *("scripts", "evictions", "agent_faults", "checkpoint_faults", "exclusive_pods"),
 )
 # these remove a node or Podium from the cluster, so no file of this layer may come after them
@@ -88,10 +88,14 @@ class RecordedCluster:
     def down(self) -> None:
         """Remove the cluster."""
         try:
-            if (folder := grant_records.folder()) is not None:
-                grant_records.save(self._record(), folder)
+            self.save()
         finally:
             self.cluster.down()
+
+    def save(self) -> None:
+        """Write the record, if this run writes any."""
+        if (folder := grant_records.folder()) is not None:
+            grant_records.save(self._record(), folder)
 
     def _record(self) -> grant_records.Record:
         log = AuditLog(self.cluster.paths)
@@ -250,6 +254,12 @@ def site_of() -> Callable[[Cluster], Site]:
     """Return a function that makes the site of a cluster which a file has for itself."""
     demo = load(ROOT / "examples" / "demo.py")
     return lambda cluster: Site(cluster, demo, demo.Installation(cluster.cache.root, cluster.name))
+
+
+@pytest.fixture(scope="session")
+def record_grants() -> Callable[[Cluster], None]:
+    """Return a function that records the requests on a cluster which a file has for itself."""
+    return lambda cluster: RecordedCluster(cluster).save()
 
 
 @dataclass

@@ -51,6 +51,14 @@ class FakeDriver:
         holders = (Holder(int(words[1]), words[4], int(words[6]), words[-1] != "off") for words in processes)
         return GpuState(int(used), int(total), tuple(holders))
 
+    def on_gpus(self) -> dict[str, list[int]]:
+        """Return the PIDs of the processes whose memory is on each GPU, by index."""
+        found: dict[str, list[int]] = {}
+        for words in map(str.split, self._call("show").splitlines()):
+            if words[0] == "process" and words[-1] != "off":
+                found.setdefault(words[3], []).append(int(words[1]))
+        return found
+
     def occupy_memory(self, memory: int) -> None:
         """Let an unrelated process use `memory` bytes of the first GPU."""
         self._call("set", "0", f"memory={memory}")

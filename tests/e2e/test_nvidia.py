@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from script_modules import load
 
-from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime import nvidia
 
+nvidia_cluster = load(Path(__file__).with_name("nvidia_cluster.py"))
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
-NODE, GPUS, TRIALS = "node-1", 2, 4
+NODE, STATE = nvidia_cluster.NODE, nvidia_cluster.STATE
+GPUS, TRIALS = 2, 4
 SCRIPT = "/scripts/devices.py"
-STATE = "/var/lib/podium-fake-driver"
 IMAGE = "localhost/podium-digits:dev"
 ALL = {"nvidia0": [195, 0], "nvidia1": [195, 1], "nvidiactl": [195, 255]}
 
@@ -82,8 +83,8 @@ class Stage:
         """Return the GPUs on which a pod's container worked, by the fake driver's record."""
         statuses = self.site.get("pod", pod)["status"]["containerStatuses"]
         (identifier,) = [one["containerID"].rpartition("/")[2] for one in statuses if one["name"] == container]
-        record = (self.site.cluster.node_root(NODE) / STATE.removeprefix("/") / "work.log").read_text()
-        return {work.gpu for work in self.site.evidence.work_of(record) if work.container == identifier}
+        record = self.site.evidence.work_of(nvidia_cluster.work_log(self.site.cluster))
+        return {work.gpu for work in record if work.container == identifier}
 
     def delete(self, *pods: str) -> None:
         self.site.kubectl("delete", "pod", *pods, "--timeout=60s", timeout=70)
@@ -104,27 +105,11 @@ def hexadecimal(uuid: str) -> str:
 def stage(site_of: Callable[[Cluster], Any]) -> Iterator[Stage]:
     if os.geteuid() != 0:
         pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    cluster = Cluster(f"e2e-nvidia{worker and f'-{worker}'}", nodes=1)
-    cluster.down()  # a killed session may have left it
-    try:
-        cluster.up()
-        images.build_and_load(cluster)
-        manifest = (ROOT / "devcluster/manifests/fake-driver.yaml").read_text()
-        many = manifest.replace('{name: FAKE_GPUS, value: "1"}', f'{{name: FAKE_GPUS, value: "{GPUS}"}}')
-        cluster.kubectl("apply", "-f", "-", stdin=many)
-        rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
-        cluster.kubectl("-n", "podium-fake-driver", *rollout, timeout=130)
-        nvidia.install_toolkit(cluster)
-        script = Path(__file__).with_name("scripts") / "devices.py"
-        cluster.kubectl("create", "configmap", "device-scripts", f"--from-file={script}")
+    with nvidia_cluster.cluster_with_toolkit("nvidia", GPUS) as cluster:
         cluster.kubectl("create", "configmap", "all-gpus", "--from-literal=NVIDIA_VISIBLE_DEVICES=all")
         gpud = f"{STATE}/bin/podium-fake-gpud"
         uuids = tuple(cluster.node_exec(NODE, [gpud, "uuid", NODE, str(gpu)]).strip() for gpu in range(GPUS))
         yield Stage(site_of(cluster), uuids)
-    finally:
-        if not os.environ.get("PODIUM_KEEP"):
-            cluster.down()
 
 
 @pytest.mark.parametrize("strategy", ["envvar", "cdi-cri"])
@@ -166,9 +151,7 @@ def test_the_runtime_follows_the_environment_of_a_pod_without_a_gpu(stage: Stage
 
 def test_a_trial_has_exactly_its_gpu_whatever_its_environment_says(stage: Stage) -> None:
     site = stage.site
-    values = ["-f", str(ROOT / "examples/demo-values.yaml"), "--set=agent.runtimeClassName=nvidia"]
-    values += ["--set=trials.runtimeClassName=nvidia", "--set=agent.driver.libraryPath=", "--set=agent.trialEnv=null"]
-    chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium"), *values]
+    chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium"), *nvidia_cluster.CHART_VALUES]
     options = ["-n", "podium-system", "--create-namespace", "--wait", "--timeout=240s"]
     site.demo.call(site.place, [*chart, *options], 260, quiet=True)
     site.until("the agent reports both GPUs", lambda: healthy(site) == GPUS, 120)
@@ -196,14 +179,9 @@ def test_a_trial_has_exactly_its_gpu_whatever_its_environment_says(stage: Stage)
         assert stage.worked_on(name, "train") == {uuid}
         used.add(uuid)
     assert used == set(stage.uuids)
-    assert site.evidence.overlaps(site.evidence.work_of(record(site))) == []
+    assert site.evidence.overlaps(site.evidence.work_of(nvidia_cluster.work_log(site.cluster))) == []
 
 
 def healthy(site: Any) -> int:
     gpus = [gpu for node in site.objects("gpunodes") for gpu in node.get("status", {}).get("gpus", [])]
     return sum(gpu["health"] == "Healthy" for gpu in gpus)
-
-
-def record(site: Any) -> str:
-    found: str = (site.cluster.node_root(NODE) / STATE.removeprefix("/") / "work.log").read_text()
-    return found

@@ -110,13 +110,15 @@ class Node:
         attempt: int = 0,
         methods: str = "freeze",
         cpu: str | None = None,
+        gate_slot: bool = False,
         change: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         """Create a trial and its pod as the operator does.
 
         Without a GPU the pod has no slot, no gate and no entry in a run queue. With `checkpoints` it writes checkpoints
-        to a folder of the node and has the hook. With `cpu` its CPU request is downsized while it is suspended.
-        `change` changes the pod's manifest.
+        to a folder of the node and has the hook. With `cpu` its CPU request is downsized while it is suspended. With
+        `gate_slot` the gate has a slot, too, as operators of earlier releases create it. `change` changes the pod's
+        manifest.
         """
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
@@ -125,7 +127,9 @@ class Node:
         uid = self.get("hpt", name)["metadata"]["uid"]
         reading = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": "json", "container": "train"}
         share = {"requests": {"podium.dev/gpu": "1"}, "limits": {"podium.dev/gpu": "1"}}
-        common = {"image": IMAGE, "imagePullPolicy": "Never", "resources": share if gpus else {}}
+        image = {"image": IMAGE, "imagePullPolicy": "Never"}
+        files = {"name": "podium-gate", "mountPath": "/podium", "readOnly": True}
+        gate = image | ({"resources": share} if gate_slot else {"volumeMounts": [files]})
         owner = {**base, "name": name, "uid": uid, "controller": True}
         pod: dict[str, Any] = {
             "apiVersion": "v1",
@@ -141,26 +145,33 @@ class Node:
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 8,
                 "readinessGates": [{"conditionType": "podium.dev/holds-gpu"}],
-                "initContainers": [{"name": "podium-gate", "command": ["/podium/podium-gate", "gate"], **common}],
-                "containers": [{"name": "train", "command": ["/bin/sh", "-c", COUNT], **common}],
+                "initContainers": [{"name": "podium-gate", "command": ["/podium/podium-gate", "gate"], **gate}],
+                "containers": [
+                    {"name": "train", "command": ["/bin/sh", "-c", COUNT], **image, "resources": share if gpus else {}}
+                ],
+                "volumes": [] if gate_slot else [{"name": "podium-gate", "emptyDir": {}}],
             },
         }
         if cpu is not None:
-            main, gate = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
+            main = pod["spec"]["containers"][0]
             main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
             pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(downsize_cpu([main]))
-            gate["resources"] = main["resources"]
+            requested = {
+                key: value for key, value in main["resources"]["requests"].items() if key == "cpu" or gate_slot
+            }
+            pod["spec"]["initContainers"][0]["resources"] = {**(share if gate_slot else {}), "requests": requested}
         if checkpoints:
             pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
             folder_on_node = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
-            pod["spec"]["volumes"] = [{"name": "saves", "hostPath": folder_on_node}]
+            pod["spec"]["volumes"].append({"name": "saves", "hostPath": folder_on_node})
             variables = {"PODIUM_CHECKPOINT": "/ckpt", "PODIUM_GRACE_SECONDS": "8"}
             main = pod["spec"]["containers"][0]
             main["command"] = ["/bin/sh", "-c", SAVE]
             main["lifecycle"] = {"preStop": {"exec": {"command": ["/podium/podium-gate", "hook"]}}}
             for container in (main, pod["spec"]["initContainers"][0]):
                 container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
-                container["volumeMounts"] = [{"name": "saves", "mountPath": "/ckpt", "subPath": name}]
+                there = {"name": "saves", "mountPath": "/ckpt", "subPath": name}
+                container["volumeMounts"] = [*container.get("volumeMounts", []), there]
         if gpus:
             self.trials[name] = uid
         else:
@@ -239,6 +250,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             "PODIUM_HELPER": folder / "helper/podium-gate",
             "PODIUM_PLUGIN_DIR": root / "var/lib/kubelet/device-plugins",
             "PODIUM_POD_RESOURCES_SOCKET": root / "var/lib/kubelet/pod-resources/kubelet.sock",
+            "PODIUM_PODS_DIR": root / "var/lib/kubelet/pods",
             "PODIUM_POD_LOGS": root / "var/log/pods",
             "PODIUM_HTTP_PORT": "0",
             "PODIUM_LOG_FORMAT": "console",

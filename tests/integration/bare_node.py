@@ -169,6 +169,7 @@ class BareNode:
             "PODIUM_HELPER": self.built / "helper/podium-gate",
             "PODIUM_PLUGIN_DIR": self.kubelet.plugins,
             "PODIUM_POD_RESOURCES_SOCKET": self.kubelet.resources_socket,
+            "PODIUM_PODS_DIR": self.folder / "pod-folders",
             "PODIUM_POD_LOGS": self.kubelet.logs,
             "PODIUM_HTTP_HOST": "127.0.0.1",
             "PODIUM_HTTP_PORT": free_port(),

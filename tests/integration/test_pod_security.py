@@ -137,8 +137,11 @@ def test_a_namespace_admits_trials_and_clean_ups_at_the_level_of_their_template(
             more["suspension"]["methods"] = ["cuda-checkpoint"]
         await stage.submit(**more | {"gpus": more["gpus"] | {"products": [stage.product]}})
         await stage.until("two trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
-        (gate,) = (await stage.pods())["sweep-0-0"]["spec"]["initContainers"]
+        spec = (await stage.pods())["sweep-0-0"]["spec"]
+        (gate,) = spec["initContainers"]
         assert gate["name"] == "podium-gate"
+        assert not [part for part in gate["resources"].values() if "podium.dev/gpu" in part]
+        assert {"name": "podium-gate", "emptyDir": {}} in spec["volumes"]
         await stage.api.delete(JOBS, "sweep", stage.name)
         if "emptyDir" in volume:
             return

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from podium_core.domain.snapshot import Scalar
 from podium_views import formatting
 
 SHARED = "podium_views"  # package of the templates that others extend
+_QUOTED = re.compile("`([^`\n]{1,200})`")
 
 
 def render(package: str, template: str, **values: object) -> str:
@@ -51,8 +54,14 @@ def environment(package: str) -> Environment:
         "steps": _steps,
         "counted": formatting.count,
         "moment": _moment,
+        "code": code,
     }
     return made
+
+
+def code(text: str) -> Markup:
+    """Return a message with its commands and names between backticks as code; all else is escaped."""
+    return Markup(_QUOTED.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _parameters(pairs: Sequence[tuple[str, Scalar]]) -> str:

@@ -2,8 +2,8 @@
 
 A kubelet that starts deletes all files in its folder, forgets its plugins and creates its own socket. It then admits
 the running pods again, and fails them if their devices are not advertised by then. It exempts containers that run, but
-not a gate that has ended (kubernetes/kubernetes#124345). In a test this was 0.8 s after it had created its socket, on a
-slow node 0.4 s. So the plugin loses no time:
+not a trial that has not started yet, nor a gate that has ended and had a slot, as in an earlier release. In a test this
+was 0.8 s after it had created its socket, on a slow node 0.4 s. So the plugin loses no time:
 
 - The kernel reports the kubelet's new socket (`folder_watch`).
 - The server never stops. Its socket is in a folder of its own, which a kubelet leaves alone. The name that the kubelet

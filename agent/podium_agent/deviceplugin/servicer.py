@@ -132,7 +132,8 @@ class SlotService(DevicePluginService):
     """Slots of GPUs, for trials and other pods.
 
     `exclusive_gpus` returns the GPUs that belong to exclusive pods. `find_pod_need` returns the need of the pod that
-    requests this number of slots. `gpus` returns the usage of the GPUs as the extender sees it.
+    requests this number of slots. `gpus` returns the usage of the GPUs as the extender sees it. `fill_gates` gives the
+    gates of new pods their files.
     """
 
     def __init__(
@@ -146,6 +147,16 @@ class SlotService(DevicePluginService):
         self._exclusive_gpus = exclusive_gpus
         self._find_pod_need = find_pod_need
         self.gpus: Callable[[], Sequence[GpuReading]] = tuple
+        self.fill_gates: Callable[[], Awaitable[None]] | None = None
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer once the gates have their files.
+
+        The kubelet starts no container of the pod before the answer.
+        """
+        if self.fill_gates is not None:
+            await self.fill_gates()
+        return await super().Allocate(request, context)
 
     def devices(self) -> tuple[Device, ...]:
         """Return the slots of all GPUs."""

@@ -39,7 +39,7 @@ class ContainerFacts:
     """The container to migrate and its pod.
 
     `containers`: names of the containers that run at the same time.
-    `volumes`: name and kind of each volume.
+    `volumes`: name and kind of each volume that they mount.
     `image_id`: the image that the container runs, as its status reports it.
     `mounts`: paths of the volumes in the container.
     `open_files`: files that its processes have open.

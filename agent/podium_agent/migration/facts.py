@@ -24,6 +24,7 @@ class _Volume(StatusModel):
 
 
 class _Mount(StatusModel):
+    name: str
     mount_path: str
 
 
@@ -66,13 +67,18 @@ class Pod(StatusModel):
         return next(ids, "").rpartition("/")[2]
 
     def container_facts(self, name: str, open_files: OpenFiles, *, off_gpu: bool) -> ContainerFacts:
-        """Return the facts about a container; sidecar init containers count as containers."""
-        sidecars = (one.name for one in self.spec.init_containers if one.restart_policy == "Always")
+        """Return the facts about a container; sidecar init containers count as containers.
+
+        Of the volumes, only those count that a container mounts; that of the gate has no more use once it has ended.
+        """
+        sidecars = [one for one in self.spec.init_containers if one.restart_policy == "Always"]
+        running = [*self.spec.containers, *sidecars]
+        mounted = {mount.name for one in running for mount in one.volume_mounts}
         images = (one.image_id for one in self.status.container_statuses if one.name == name)
         mounts = (mount.mount_path for one in self.spec.containers if one.name == name for mount in one.volume_mounts)
         return ContainerFacts(
-            (*(one.name for one in self.spec.containers), *sidecars),
-            tuple((volume.name, volume.kind) for volume in self.spec.volumes),
+            tuple(one.name for one in running),
+            tuple((volume.name, volume.kind) for volume in self.spec.volumes if volume.name in mounted),
             next(images, ""),
             self.spec.host_network or self.spec.host_pid or self.spec.host_ipc,
             tuple(mounts),

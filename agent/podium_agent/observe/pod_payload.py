@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from pydantic import Field
 
@@ -13,7 +14,7 @@ class PodMeta(ObjectMeta):
     """Metadata of a pod."""
 
     owner_references: list[OwnerReference] = Field(default_factory=list)
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: float | None = None
 
 
 class Variable(StatusModel):
@@ -38,12 +39,20 @@ class ContainerSpec(StatusModel):
     resources: Resources = Field(default_factory=Resources)
 
 
+class Volume(StatusModel):
+    """A volume; `empty_dir` is None for another kind of volume."""
+
+    name: str
+    empty_dir: dict[str, Any] | None = None
+
+
 class PodSpec(StatusModel):
     """Spec of a pod."""
 
     termination_grace_period_seconds: float = 30.0
     containers: list[ContainerSpec] = Field(default_factory=list)
     init_containers: list[ContainerSpec] = Field(default_factory=list)
+    volumes: list[Volume] = Field(default_factory=list)
     host_network: bool = False
 
 

@@ -27,6 +27,26 @@ class KubeletAwayError(Exception):
     """The kubelet did not answer."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DynamicDevice:
+    """A device of a DRA driver."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevices:
+    """Devices of the pods that have any.
+
+    `ids`: for each resource that was asked for; `dynamic`: devices of DRA drivers.
+    """
+
+    ids: tuple[Mapping[PodName, frozenset[str]], ...]
+    dynamic: Mapping[PodName, frozenset[DynamicDevice]]
+
+
 @dataclass(frozen=True, slots=True)
 class KubeletDevices:
     """Ids of the devices that the kubelet knows, by resource: those on offer, and those of each pod."""
@@ -46,13 +66,24 @@ async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[st
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
     """Return for each resource the device ids of the pods that have any; the keys are (namespace, name)."""
-    try:
-        async with _channel(socket) as channel:
-            stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
-            answer = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
-    except grpc.aio.AioRpcError as error:
-        raise KubeletAwayError(f"{socket}: {error.code().name}") from error
+    answer = await _list(socket)
     return tuple(_devices(answer, resource) for resource in resources)
+
+
+async def all_devices_of_pods(socket: Path, *resources: str) -> PodDevices:
+    """Return the device ids for each resource, and the devices of DRA drivers."""
+    answer = await _list(socket)
+    dynamic: dict[PodName, frozenset[DynamicDevice]] = {}
+    for pod in answer.pod_resources:
+        devices = {
+            DynamicDevice(device.driver_name, device.pool_name, device.device_name)
+            for container in pod.containers
+            for claim in container.dynamic_resources
+            for device in claim.claim_resources
+        }
+        if devices:
+            dynamic[pod.namespace, pod.name] = frozenset(devices)
+    return PodDevices(tuple(_devices(answer, resource) for resource in resources), dynamic)
 
 
 async def all_devices(socket: Path) -> KubeletDevices:
@@ -78,6 +109,16 @@ async def all_devices(socket: Path) -> KubeletDevices:
     for entry in offered.devices:
         by_resource[entry.resource_name] = by_resource.get(entry.resource_name, frozenset()) | set(entry.device_ids)
     return KubeletDevices(by_resource, held)
+
+
+async def _list(socket: Path) -> pb.ListPodResourcesResponse:
+    try:
+        async with _channel(socket) as channel:
+            stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+            answer: pb.ListPodResourcesResponse = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+            return answer
+    except grpc.aio.AioRpcError as error:
+        raise KubeletAwayError(f"{socket}: {error.code().name}") from error
 
 
 def _channel(socket: Path) -> grpc.aio.Channel:

@@ -16,11 +16,11 @@ from podium_core.schema.base import controlling_trial
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
+from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
 from podium_core.schema.trial import JOB_LABEL
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
-GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
 GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 INVALID_GPU_STATE = "InvalidGPUState"
@@ -48,11 +48,15 @@ class PodContainers:
 
 @dataclass(frozen=True, slots=True)
 class PodGate:
-    """The gate of a trial's pod. Every pod with a slot has one; of other pods only the log is read."""
+    """The gate of a trial's pod. Every pod with a slot has one; of other pods only the log is read.
+
+    `volume`: it has a volume for its files. Otherwise it has slots, and the device plugin mounts them.
+    """
 
     present: bool = True
     running: bool = False
     passed: bool = False
+    volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,7 @@ def _gate(pod: PodPayload) -> PodGate:
         present=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
         running=gate.running is not None,
         passed=gate.terminated is not None and gate.terminated.exit_code == 0,
+        volume=any(one.name == GATE_VOLUME and one.empty_dir is not None for one in pod.spec.volumes),
     )
 
 
@@ -239,7 +244,7 @@ def _starting(pod: PodPayload) -> bool:
 
 def _grace(pod: PodPayload) -> float:
     given = pod.metadata.deletion_grace_period_seconds
-    return pod.spec.termination_grace_period_seconds if given is None else float(given)
+    return pod.spec.termination_grace_period_seconds if given is None else given
 
 
 def _main(pod: PodPayload) -> str:

@@ -70,6 +70,7 @@ def build(
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
         driver_library=node.driver_library,
         agent=node.agent,
+        gate_volume=True,
         methods=list(node.methods),
         mode="dedicated" if reserved is None else "reservations",
         updated_at=_moment(now),

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from podium_agent.log_fields import about_pod
 from podium_agent.metrics import Metrics
-from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.observe.sources.push import PushQueues
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
@@ -32,6 +31,7 @@ from podium_core.attempts.lost_work import AttemptStart
 from podium_core.attempts.trial_status import curve_from, ledger_from, reached
 from podium_core.attempts.usage_ledger import UsageLedger, begin_attempt
 from podium_core.schema.metrics.rules import PATH_SOURCES
+from podium_core.schema.template.pod_template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, TrialStatus
 from podium_core.sources.batch import Position
 

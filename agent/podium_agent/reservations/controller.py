@@ -19,7 +19,8 @@ from typing import Any
 from pydantic import Field
 
 from podium_agent.observe.cgroups import find_containers
-from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
+from podium_agent.observe.pod_resources import DynamicDevice, KubeletAwayError, PodName, all_devices_of_pods
+from podium_agent.reservations.dynamic_gpus import DRIVER, DynamicGpus, DynamicPod
 from podium_agent.reservations.reserved_gpus import (
     AllocatedDevices,
     ReservationPod,
@@ -70,9 +71,14 @@ class GpuReservations:
     """GPU reservations of this node; `pods`: its reservation pods, `all_pods`: all of its pods."""
 
     def __init__(
-        self, settings: AgentSettings, pods: WatchCache[ReservationPod], all_pods: WatchCache[NodePod]
+        self,
+        settings: AgentSettings,
+        pods: WatchCache[ReservationPod],
+        all_pods: WatchCache[NodePod],
+        dynamic_gpus: DynamicGpus,
     ) -> None:
         self._settings = settings
+        self._dynamic_gpus = dynamic_gpus
         self._pods = pods
         self._all_pods = all_pods
         self._listeners: list[Callable[[], None]] = []
@@ -114,7 +120,9 @@ class GpuReservations:
         before = (self.known.is_set(), self.held, self.allocated)
         socket, share = self._settings.pod_resources_socket, self._settings.resource
         try:
-            whole, shares = await devices_of_pods(socket, RESERVED_RESOURCE, share)
+            answer = await all_devices_of_pods(socket, RESERVED_RESOURCE, share)
+            whole, shares = answer.ids
+            whole = {**whole, **await self._dynamic(answer.dynamic)}
             alive = {name: pod.uid for name in self._names(whole, shares) if (pod := self._alive(name)) is not None}
             self._holders = merge_kubelet_answer(self._holders, whole, alive)
             self._sharers = merge_kubelet_answer(self._sharers, shares, alive)
@@ -128,6 +136,15 @@ class GpuReservations:
             log.info("reserved: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
             for listener in self._listeners:
                 listener()
+
+    async def _dynamic(self, devices: Mapping[PodName, frozenset[DynamicDevice]]) -> Mapping[PodName, frozenset[str]]:
+        """Return the UUIDs of the GPUs that reservation pods have as dynamic resources."""
+        pods = []
+        for pod in self._pods.values():
+            own = frozenset(device for device in devices.get(pod.name, ()) if device.driver == DRIVER)
+            if own:
+                pods.append(DynamicPod(pod.name, pod.uid, own))
+        return await self._dynamic_gpus.uuids_of(pods)
 
     def _names(self, *answers: Mapping[PodName, frozenset[str]]) -> set[PodName]:
         return {name for named in (*answers, self._holders, self._sharers) for name in named}

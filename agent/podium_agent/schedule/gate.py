@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -89,6 +90,10 @@ class Gates:
         async with self._socket.serve(share / SOCKET):
             log.info("gate: listening on %s", share / SOCKET)
             yield
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Serve a bound socket as well: the one in the volume of a gate."""
+        return await self._socket.listen(listener)
 
     async def _talk(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await asyncio.wait_for(reader.readline(), READ_SECONDS)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from podium_agent.schedule.gate_peer import identify
 
@@ -27,6 +28,9 @@ MAX_CONNECTIONS = 1024
 MAX_PER_POD = 4  # a gate has one, and a second one while the kernel still reports the first
 BURST = 10  # connections of one pod in succession
 SECONDS_PER_CONNECTION = 1.0  # of one pod, on average; a gate waits for up to a second before it connects again
+# From Python 3.13 on, asyncio looks at the socket's path, and removes it at the end. The path of a gate's socket begins
+# with a descriptor that is closed by then, and may be another file's.
+KEPT: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 C = TypeVar("C")
 Talk = Callable[[str, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -82,15 +86,19 @@ class TrialSocket:
     @asynccontextmanager
     async def serve(self, path: Path) -> AsyncIterator[None]:
         """Listen at this path."""
-        listener = _bound(path)
-        server = await asyncio.start_unix_server(
-            self._accept, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE
-        )
-        listener.listen(BACKLOG)
+        server = await self.listen(bind(path))
         try:
             yield
         finally:
             server.close()
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Serve a bound socket until the returned server is closed."""
+        server = await asyncio.start_unix_server(
+            self._accept, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE, **KEPT
+        )
+        listener.listen(BACKLOG)
+        return server
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = identify(self._proc, writer.get_extra_info("socket"))
@@ -112,7 +120,7 @@ class TrialSocket:
             writer.close()
 
 
-def _bound(path: Path) -> socket.socket:
+def bind(path: Path) -> socket.socket:
     """Return a socket at this path, which any user may connect to: trials run as any user id."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -95,8 +95,14 @@ CHECKS = (
     Check(
         "DynamicResources",
         CLUSTER,
-        "In the mode `reservations`, nvidia.com/gpu comes from a device plugin, not from a DeviceClass.",
-        "Use NVIDIA's device plugin: for a DeviceClass the stock scheduler does not preempt reservation pods.",
+        "At most one DeviceClass stands for nvidia.com/gpu.",
+        "Delete the others, or remove their extendedResourceName (docs/explanation/gpu-reservations.md).",
+    ),
+    Check(
+        "KueueQueue",
+        CLUSTER,
+        "The LocalQueue of Kueue that the chart names for GPU reservations exists and is active.",
+        "Create it in each namespace with jobs, with an active ClusterQueue; or change gpus.reservations.queue.",
     ),
     Check(
         "GPUNodes",

@@ -27,6 +27,7 @@ def cluster_results(facts: ClusterFacts) -> Iterator[Result]:
     yield _pod_security(facts)
     yield _runtime_classes(facts)
     yield _dynamic_resources(facts)
+    yield from _kueue_queue(facts)
     yield _gpu_nodes(facts)
 
 
@@ -106,9 +107,34 @@ def _dynamic_resources(facts: ClusterFacts) -> Result:
     if not named:
         return ok(code, "cluster", f"no DeviceClass stands for {NVIDIA_GPU}")
     subject = f"DeviceClass {named[0]}"
+    if len(named) > 1:
+        message = f"{', '.join(named)} stand for {NVIDIA_GPU}: the scheduler uses the newest one"
+        return warning(code, subject, message)
     if facts.mode == "reservations":
-        return warning(code, subject, f"it stands for {NVIDIA_GPU}, so reservation pods may be given its devices")
+        message = f"it stands for {NVIDIA_GPU}: Podium itself gives up a reservation that a waiting pod needs"
+        return ok(code, subject, message)
     return ok(code, subject, f"it stands for {NVIDIA_GPU}; this matters in the mode reservations only")
+
+
+def _kueue_queue(facts: ClusterFacts) -> Iterator[Result]:
+    code, name, queues = "KueueQueue", facts.reservation_queue, facts.local_queues
+    if isinstance(facts.workloads, Unread):
+        yield skipped(code, "cluster", facts.workloads.reason)
+    elif not name:
+        yield ok(code, "cluster", "the chart names no LocalQueue of Kueue")
+    elif isinstance(queues, Unread) and queues.status == 404:
+        yield warning(code, f"LocalQueue {name}", "Kueue 0.17 or newer is not installed, so reservations have no quota")
+    elif isinstance(queues, Unread):
+        yield skipped(code, f"LocalQueue {name}", queues.reason)
+    elif not queues:
+        yield error(code, f"LocalQueue {name}", "no namespace has it, so no GPU reservation is admitted")
+    else:
+        for one in queues:
+            subject = f"LocalQueue {one.namespace}/{name}"
+            if one.trouble:
+                yield error(code, subject, f"it admits no GPU reservation: {one.trouble}")
+            else:
+                yield ok(code, subject, f"it is active; ClusterQueue: {one.cluster_queue}")
 
 
 def _gpu_nodes(facts: ClusterFacts) -> Result:

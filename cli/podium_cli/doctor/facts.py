@@ -5,7 +5,7 @@ A fact that could not be read is an `Unread` with the reason, so that its checks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -88,6 +88,12 @@ class Workload:
     runtime_class: str = ""
 
 
+def named_queue(workloads: Iterable[Workload]) -> str:
+    """Return the LocalQueue that the operator gives to reservations; empty if there is none."""
+    found = (one.environment.get("PODIUM_RESERVATION_QUEUE", "") for one in workloads if one.component == OPERATOR)
+    return next(found, "")
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentPod:
     """A pod of the chart. `trouble`: why it is not ready; empty if it is."""
@@ -129,6 +135,16 @@ class ResourceSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """A LocalQueue of Kueue. `trouble`: why it admits nothing; empty if it is active."""
+
+    namespace: str
+    name: str
+    cluster_queue: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """Everything that the checks read. `only` is the node that the caller named; empty: all nodes."""
 
@@ -147,6 +163,7 @@ class ClusterFacts:
     webhooks: tuple[Webhook, ...] | Unread
     device_classes: Mapping[str, str] | Unread  # extendedResourceName by name
     slices: tuple[ResourceSlice, ...] | Unread
+    local_queues: tuple[LocalQueue, ...] | Unread  # of the name in the chart; none if it names none
     only: str = ""
 
     def workload(self, component: str) -> Workload | None:
@@ -160,6 +177,11 @@ class ClusterFacts:
         """Return `gpus.mode` of the chart; empty if the chart is not installed."""
         agent = self.workload(AGENT)
         return "" if agent is None else agent.environment.get("PODIUM_GPU_MODE", "dedicated")
+
+    @property
+    def reservation_queue(self) -> str:
+        """Return `gpus.reservations.queue` of the chart; empty if there is none."""
+        return named_queue(() if isinstance(self.workloads, Unread) else self.workloads)
 
     def gpu_node(self, name: str) -> GPUNode | None:
         """Return the GPUNode of a node, if there is one."""

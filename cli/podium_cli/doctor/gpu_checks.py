@@ -86,12 +86,23 @@ def _reservable(facts: ClusterFacts, node: NodeFacts) -> Result:
         return skipped(code, node.name, f"gpus.mode is {facts.mode or 'not known yet'}")
     whole, parts = node.other_gpus.get(NVIDIA_GPU, 0), [name for name in node.other_gpus if name != NVIDIA_GPU]
     sharing = node.labels.get(SHARING_LABEL, "none")
+    dynamic = _dynamic_gpus(facts, node)
+    if whole == 0 and dynamic:
+        return ok(code, node.name, f"{NVIDIA_GPU}: {dynamic} of a DeviceClass")
     if whole == 0:
         there = f"; it offers {', '.join(parts)}" if parts else ""
         return error(code, node.name, f"the node offers no {NVIDIA_GPU}, so Podium can reserve nothing{there}")
     if sharing != "none":
         return error(code, node.name, f"{NVIDIA_GPU} is shared by {sharing}, so a reservation holds no whole GPU")
     return ok(code, node.name, f"{NVIDIA_GPU}: {whole}")
+
+
+def _dynamic_gpus(facts: ClusterFacts, node: NodeFacts) -> int:
+    """Return how many dynamic resources (DRA) of the node pods can request as nvidia.com/gpu."""
+    classes, slices = facts.device_classes, facts.slices
+    if isinstance(classes, Unread) or isinstance(slices, Unread) or NVIDIA_GPU not in classes.values():
+        return 0
+    return sum(one.devices for one in slices if one.node == node.name and one.driver == NVIDIA_DRA)
 
 
 def _slots(node: NodeFacts, gpu_node: GPUNode) -> Result:

@@ -8,7 +8,16 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_cli.doctor.facts import ComponentPod, CrdFacts, KubeletConfig, NodeFacts, ResourceSlice, Webhook, Workload
+from podium_cli.doctor.facts import (
+    ComponentPod,
+    CrdFacts,
+    KubeletConfig,
+    LocalQueue,
+    NodeFacts,
+    ResourceSlice,
+    Webhook,
+    Workload,
+)
 from podium_core.schema.base import StatusModel
 
 COMPONENT, RELEASE = "app.kubernetes.io/component", "app.kubernetes.io/instance"
@@ -198,6 +207,20 @@ class _DeviceClass(StatusModel):
     spec: _DeviceClassSpec = _DeviceClassSpec()
 
 
+class _QueueSpec(StatusModel):
+    cluster_queue: str = ""
+
+
+class _QueueStatus(StatusModel):
+    conditions: list[_Condition] = Field(default_factory=list)
+
+
+class _Queue(StatusModel):
+    metadata: _Meta
+    spec: _QueueSpec = _QueueSpec()
+    status: _QueueStatus = _QueueStatus()
+
+
 class _LeaseSpec(StatusModel):
     renew_time: datetime | None = None
 
@@ -332,6 +355,15 @@ def device_class(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and extendedResourceName of a DeviceClass."""
     given = _DeviceClass.model_validate(item)
     return given.metadata.name, given.spec.extended_resource_name
+
+
+def local_queue(item: Mapping[str, Any]) -> LocalQueue:
+    """Return the facts of a LocalQueue of Kueue."""
+    queue = _Queue.model_validate(item)
+    active = _condition(queue.status.conditions, "Active")
+    trouble = "Kueue has not reported its state" if active is None else _sentence(active.reason, active.message)
+    works = active is not None and active.status == "True"
+    return LocalQueue(queue.metadata.namespace, queue.metadata.name, queue.spec.cluster_queue, "" if works else trouble)
 
 
 def heartbeat(item: Mapping[str, Any], now: float) -> tuple[str, float | None]:

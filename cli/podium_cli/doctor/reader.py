@@ -15,7 +15,16 @@ from pydantic import ValidationError
 
 from podium import __version__
 from podium_cli.doctor import payloads
-from podium_cli.doctor.facts import ClusterFacts, CrdFacts, NodeFacts, Unread, Webhook, Workload
+from podium_cli.doctor.facts import (
+    ClusterFacts,
+    CrdFacts,
+    LocalQueue,
+    NodeFacts,
+    Unread,
+    Webhook,
+    Workload,
+    named_queue,
+)
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Page, Resource
@@ -42,6 +51,7 @@ WEBHOOKS = tuple(
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+LOCAL_QUEUES = Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue")
 _CGROUP_VERSION = re.compile(r"^kubelet_cgroup_version(?:\{[^}]*\})? ([12])(?:\.0*)?\s*$", re.MULTILINE)
 
 
@@ -73,6 +83,7 @@ async def read_facts(api: Api, *, only: str = "", namespace: str | None = None) 
         webhooks=await _webhooks(api),
         device_classes=await _table(api, DEVICE_CLASSES, payloads.device_class),
         slices=await _all(api, SLICES, payloads.resource_slice),
+        local_queues=await _local_queues(api, named_queue(() if isinstance(workloads, Unread) else workloads)),
         only=only,
     )
     return await _with_kubelets(api, facts)
@@ -195,6 +206,14 @@ async def _namespace_labels(api: Api, namespace: str) -> Mapping[str, str] | Unr
         api.get(NAMESPACES, namespace), lambda one: dict[str, str](one["metadata"].get("labels") or {})
     )
     return None if isinstance(found, Unread) and found.status == 404 else found
+
+
+async def _local_queues(api: Api, name: str) -> tuple[LocalQueue, ...] | Unread:
+    """Return the LocalQueues of Kueue with this name, in all namespaces; without a name, nothing is read."""
+    if not name:
+        return ()
+    found = await _all(api, LOCAL_QUEUES, payloads.local_queue)
+    return found if isinstance(found, Unread) else tuple(one for one in found if one.name == name)
 
 
 async def _webhooks(api: Api) -> tuple[Webhook, ...] | Unread:

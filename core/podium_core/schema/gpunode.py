@@ -199,6 +199,11 @@ class GpuNodeStatus(StatusModel):
         "without finding them.",
     )
     agent: str = Field("", description="Version of the agent.")
+    gate_volume: bool = Field(
+        False,
+        description="Whether the agent puts the files of a gate into the gate's own volume. While an agent of an "
+        "earlier release does not, the gates of new pods request slots, too.",
+    )
     methods: list[str] = Field(default_factory=list, description="Suspension methods that work on this node.")
     mode: Literal["dedicated", "reservations"] = Field(
         "dedicated",

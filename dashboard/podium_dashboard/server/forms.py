@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -40,5 +40,5 @@ def is_same_origin(headers: Headers) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    name = urlsplit(headers.get("origin", "")).netloc.lower()
-    return name != "" and name == headers.get("host", "").lower()
+    scheme, _, name = headers.get("origin", "").lower().partition("://")  # an Origin has no path
+    return scheme in ("http", "https") and name != "" and name == headers.get("host", "").lower()

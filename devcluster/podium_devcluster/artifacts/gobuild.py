@@ -16,10 +16,11 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from podium_devcluster import versions
-from podium_devcluster.paths import Cache
+from podium_devcluster.paths import Cache, project_dir
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import CommandError, run, run_logged
 
@@ -92,10 +93,50 @@ def build(name: str, version: str, target: Path, cache: Cache, progress: Progres
         _go(argv, name, cache, progress, folder, {"CGO_ENABLED": "0"})
 
 
-def build_package(package: str, flags: str, target: Path, folder: Path, cache: Cache, progress: Progress) -> None:
-    """Build a program that uses cgo. Its module is in `folder`, whose go.sum must have all hashes."""
-    argv = ["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o", str(target), package]
-    _go(argv, package.rpartition("/")[2], cache, progress, folder, {"CGO_ENABLED": "1"})
+@dataclass(frozen=True, slots=True)
+class PinnedModule:
+    """A module of `devcluster/gomodules`: it requires one version of others.
+
+    Its go.sum has the hashes of all that is compiled.
+    """
+
+    folder: Path
+
+    @classmethod
+    def named(cls, name: str) -> PinnedModule:
+        """Return the module in the folder with this name."""
+        return cls(project_dir() / "devcluster" / "gomodules" / name)
+
+    def version_of(self, module: str) -> str:
+        """Return the version of a module that go.mod requires, without the letter v."""
+        line = rf"^(?:require |\t){re.escape(module)} v(\S+)$"
+        found = re.search(line, (self.folder / "go.mod").read_text(), re.M)
+        if found is None:
+            raise ValueError(f"{self.folder / 'go.mod'} requires no version of {module}; restore it from git")
+        return found[1]
+
+    @property
+    def sources(self) -> list[Path]:
+        """Return the files that decide what is built."""
+        return [self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))]
+
+    @property
+    def files(self) -> tuple[bytes, ...]:
+        """Return the content of these files: programs of equal files are equal."""
+        return tuple(file.read_bytes() for file in self.sources)
+
+    def build(
+        self, package: str, flags: str, target: Path, cache: Cache, progress: Progress, *, cgo: bool = False
+    ) -> None:
+        """Build a program. Go refuses a module that differs from its hash in go.sum."""
+        argv = ["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o", str(target), package]
+        name = self.folder.name if package == "." else package.rpartition("/")[2]
+        _go(argv, name, cache, progress, self.folder, {"CGO_ENABLED": "1" if cgo else "0"})
+
+    def source(self, module: str, cache: Cache, progress: Progress) -> Path:
+        """Return the folder with the downloaded files of a required module."""
+        argv = [str(find_go(cache, progress)), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module]
+        return Path(run(argv, timeout=60, cwd=self.folder, env=_environment(cache)).strip())
 
 
 def remove_inputs(cache: Cache) -> None:

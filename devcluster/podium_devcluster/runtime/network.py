@@ -64,6 +64,8 @@ def control_plane_batch(nodes: Sequence[NodeAddress]) -> str:
     lines = ["link set lo up", "link add br0 type bridge", f"addr add {CONTROL_PLANE_IP}/24 dev br0", "link set br0 up"]
     lines += [f"link set node{a.number} master br0 up" for a in nodes]
     lines += [f"route add {a.pods} via {a.ip}" for a in nodes]
+    # the API server calls webhooks by the addresses of services, which the kube-proxy of any node translates
+    lines += [f"route add {SERVICE_CIDR} via {a.ip}" for a in nodes[:1]]
     return "\n".join(lines) + "\n"
 
 

@@ -52,14 +52,14 @@ def start_plugin(cluster: Cluster, strategy: Strategy = "cdi-cri") -> None:
         cluster.kubectl("apply", "-f", "-", stdin=text.replace("value: cdi-cri", f"value: {strategy}"))
         cluster.kubectl("-n", _NAMESPACE, "rollout", "status", _PLUGIN, f"--timeout={READY_SECONDS:g}s", timeout=130)
         for node in cluster.nodes:
-            _until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
+            until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
 
 
 def stop_plugin(cluster: Cluster) -> None:
     """Remove the device plugin, and wait until the nodes have no GPU of it."""
     cluster.kubectl("-n", _NAMESPACE, "delete", _PLUGIN, "--ignore-not-found", "--wait=true", timeout=60)
     for node in cluster.nodes:
-        _until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
+        until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
 
 
 def features(cluster: Cluster, node: str) -> dict[str, str]:
@@ -94,7 +94,8 @@ def driver_version(header: str) -> str:
     return found[1]
 
 
-def _until(ready: Callable[[], bool], what: str) -> None:
+def until(ready: Callable[[], bool], what: str) -> None:
+    """Wait until `ready` returns True. Raises ClusterError with `what`."""
     deadline = time.monotonic() + READY_SECONDS
     while not ready():
         if time.monotonic() > deadline:

@@ -33,7 +33,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
-from podium_operator.act.pod_resources import ran_out_of_gpu_memory, smallest_whole_gpu
+from podium_operator.act.pod_resources import gate_needs_slot, ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.act.postponed_actions import FinalReportWait, PostponedError, RefusedAction, refused_again
 from podium_operator.act.requeue import INVALID, RequeueActuator
 from podium_operator.jobs.events import emit
@@ -300,7 +300,8 @@ class Actuator:
             latest = cluster.latest_pod.get(action.trial)
             memory_exceeded = ran_out_of_gpu_memory(trial, latest.facts if latest is not None else None)
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
-            origin = PodOrigin(nodes, alone, migration, self._inheritance(cluster, job, trial))
+            inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
+            origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot)
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))
         except ParentLostError as error:
             return EndTrial(action.trial, TrialPhase.FAILED, "ParentLost", f"The trial cannot start: {error}.")

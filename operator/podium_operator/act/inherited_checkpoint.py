@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from podium_core.attempts.inheritance import inherited_path
+from podium_core.attempts.inheritance import inherited_path, metrics_in_checkpoint
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.checkpoint_volume import VOLUME, ResumePoint, folder_of_trial
@@ -32,13 +32,14 @@ class ParentLostError(Exception):
 class Inheritance:
     """Copy that the pod of a child makes.
 
-    `image`: Podium's; `folder`: the parent's; `resume`: where the copy is.
+    `image`: Podium's; `folder`: the parent's; `resume`: where the copy is; `metrics`: what it leaves out.
     """
 
     image: str
     folder: str
     name: str
     resume: ResumePoint
+    metrics: str | None
 
 
 def is_inheriting(trial: HyperParamTrial) -> bool:
@@ -64,7 +65,7 @@ def inheritance(
         raise ParentLostError(f"the parent's checkpoint is on node {found.node}, which is gone")
     name = inherited_path(found.path)
     resume = ResumePoint(str(PurePosixPath(checkpoint.path) / name), found.node if pinned else None)
-    return Inheritance(image, folder_of_trial(job, parent), name, resume)
+    return Inheritance(image, folder_of_trial(job, parent), name, resume, metrics_in_checkpoint(job))
 
 
 def copy_container(template: Manifest, made: Inheritance, folder: str) -> Manifest:
@@ -73,7 +74,10 @@ def copy_container(template: Manifest, made: Inheritance, folder: str) -> Manife
     return {
         "name": CONTAINER,
         "image": made.image,
-        "command": ["python3", "-m", "podium.inherit", PARENT_MOUNT, CHILD_MOUNT, made.name],
+        "command": [
+            *("python3", "-m", "podium.inherit", PARENT_MOUNT, CHILD_MOUNT, made.name),
+            *(() if made.metrics is None else (made.metrics,)),
+        ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {"cpu": "50m", "memory": "48Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": context if is_root(template) else context | {"runAsNonRoot": True},

@@ -2,7 +2,7 @@
 
 The user's template is kept, and these parts are added:
 
-- the gate, an init container in the trial's own image, and the GPU slots
+- the GPU slots, and the gate: an init container in the trial's own image, with a volume for its files
 - memory for GPU memory that is moved off the GPUs (`pod_resources`)
 - the environment and the values of placeholders
 - the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`, `inherited_checkpoint`)
@@ -22,7 +22,7 @@ from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, to_annotation
-from podium_core.schema.template.pod_template import GATE_CONTAINER
+from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, Parent, pod_name
 from podium_operator.act import checkpoint_volume
 from podium_operator.act.inherited_checkpoint import Inheritance, copy_container
@@ -34,6 +34,7 @@ from podium_operator.act.pod_resources import (
     declared_memory,
     downsize_cpu,
     moved_bytes,
+    remove_slots,
 )
 
 Manifest = dict[str, Any]
@@ -50,7 +51,8 @@ MIGRATE_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of 
 MIGRATED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
 GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
-GATE_COMMAND = ["/podium/podium-gate", "gate"]
+GATE_FOLDER = "/podium"
+GATE_COMMAND = [f"{GATE_FOLDER}/podium-gate", "gate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,15 @@ class PodOrigin:
 
     `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
     GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
-    from. `inheritance`: the copy of a parent's checkpoint that it continues from.
+    from. `inheritance`: the copy of a parent's checkpoint that it continues from. `gate_slot`: whether the gate
+    requests the trial's slots, too, because an agent of an earlier release gives it its files only with them.
     """
 
     nodes: Collection[str] = ()
     whole_gpu: WholeGpu | None = None
     migration: Migration | None = None
     inheritance: Inheritance | None = None
+    gate_slot: bool = False
 
 
 NO_ORIGIN = PodOrigin()
@@ -135,7 +139,9 @@ def make_pod(
         if spec.suspension.downsize_cpu:
             downsized = downsize_cpu(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
-        pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
+        pod["initContainers"] = [*pod.get("initContainers", []), _gate(main, rules.resource, slot=origin.gate_slot)]
+        if not origin.gate_slot:
+            pod["volumes"] = [*(pod.get("volumes") or []), {"name": GATE_VOLUME, "emptyDir": {}}]
         if checkpoint_outlives_pod(spec):
             checkpoint_volume.add_hook(main)
     hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
@@ -215,12 +221,15 @@ def _fill(container: Manifest, words: Substitution, variables: Mapping[str, str]
     container["env"] = own + missing
 
 
-def _gate(main: Manifest) -> Manifest:
-    """Return the gate's container: same image, user and resources as the trial's.
+def _gate(main: Manifest, resource: str, *, slot: bool) -> Manifest:
+    """Return the gate's container: same image, user and resources as the trial's, and the slots only with `slot`.
 
     The resources cost nothing, because a pod counts the larger of the two. Environment and mounts are the same, too.
     So the kubelet refuses a container that it cannot start (a missing Secret, for example) before the gate. Behind the
     gate the trial would hold a GPU without ever starting.
+
+    A gate with slots would end its trial when the kubelet restarts before the device plugin is registered again. That
+    kubelet spares containers that run, but it allocates the devices of a gate that has ended.
     """
     gate: Manifest = {
         "name": GATE_CONTAINER,
@@ -231,6 +240,10 @@ def _gate(main: Manifest) -> Manifest:
     for field in ("imagePullPolicy", "securityContext", "env", "envFrom", "volumeMounts"):
         if field in main:
             gate[field] = copy.deepcopy(main[field])
+    if not slot:
+        remove_slots(gate, resource)
+        files = {"name": GATE_VOLUME, "mountPath": GATE_FOLDER, "readOnly": True}
+        gate["volumeMounts"] = [*(gate.get("volumeMounts") or []), files]
     return gate
 
 

@@ -38,6 +38,18 @@ def add_slots(container: dict[str, Any], resource: str, count: int) -> None:
         resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}
 
 
+def remove_slots(container: dict[str, Any], resource: str) -> None:
+    """Remove the request and limit of slots; the other resources remain."""
+    resources = container.get("resources") or {}
+    kept = {kind: {name: value for name, value in part.items() if name != resource} for kind, part in resources.items()}
+    container["resources"] = {kind: part for kind, part in kept.items() if part}
+
+
+def gate_needs_slot(nodes: Iterable[GPUNode]) -> bool:
+    """Return whether the gate of a new pod has to request slots, as agents of earlier releases require."""
+    return any(node.status.agent and not node.status.gate_volume for node in nodes)
+
+
 def declared_memory(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:
     """Return the bytes that the trial declares on each of its GPUs, or None."""
     if whole_gpu is not None:

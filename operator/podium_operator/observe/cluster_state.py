@@ -14,6 +14,7 @@ from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.waiting_pods import UnplacedPodState
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ClusterState:
     - `logs_without_value`: uids of ended pods whose log holds no value
     - `end_observed_at`: when this operator first observed that a pod's containers had ended, by pod uid
     - `reservations`: reservation pods
+    - `unplaced_pods`: all pods without a node, if GPUs are reserved
     - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
     - `queues`: GPUQueues
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
@@ -38,6 +40,7 @@ class ClusterState:
     logs_without_value: frozenset[str] = frozenset()
     end_observed_at: Mapping[str, float] = field(default_factory=dict)
     reservations: tuple[ReservationPodState, ...] = ()
+    unplaced_pods: tuple[UnplacedPodState, ...] = ()
     deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     queues: tuple[GPUQueue, ...] = ()

@@ -13,6 +13,7 @@ from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_operator.reservations.reservation_pod import (
     CHECKPOINT_ANNOTATION,
+    COST_ANNOTATION,
     PRODUCTS_ANNOTATION,
     QUEUE_LABEL,
     RESERVATION_LABEL,
@@ -30,13 +31,19 @@ class _Condition(StatusModel):
     message: str = ""
 
 
+class _ExtendedResourceClaim(StatusModel):
+    resource_claim_name: str = ""
+
+
 class _Spec(StatusModel):
     node_name: str | None = None
+    priority: int = 0
 
 
 class _Status(StatusModel):
     phase: str = "Pending"
     conditions: list[_Condition] = Field(default_factory=list)
+    extended_resource_claim_status: _ExtendedResourceClaim | None = None
 
 
 class _Pod(StatusModel):
@@ -50,7 +57,8 @@ class ReservationPodState:
     """State of one reservation pod.
 
     `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
-    `ended`: it has ended; `last_checkpoint`: as its annotation says.
+    `ended`: it has ended; `last_checkpoint` and `preemption_cost`: as its annotations say; `claim`: the ResourceClaim
+    that holds its GPU, empty if the GPU comes from a device plugin.
     """
 
     name: str
@@ -64,11 +72,19 @@ class ReservationPodState:
     preempted_by: str = ""
     unscheduled: str = ""
     last_checkpoint: float | None = None
+    preemption_cost: float | None = None
+    priority: int = 0
+    claim: str = ""
 
     @property
     def bound(self) -> bool:
         """Whether the pod has a node."""
         return bool(self.node)
+
+    @property
+    def over(self) -> bool:
+        """Whether the pod has ended or is being deleted."""
+        return self.ended or self.deleting
 
     @property
     def path(self) -> str:
@@ -90,6 +106,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
     disruption = next((c for c in status.conditions if c.type in DISRUPTIONS and c.status == "True"), None)
     waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
     queue = meta.labels.get(QUEUE_LABEL, "")
+    claim = status.extended_resource_claim_status
     return ReservationPodState(
         name=meta.name,
         uid=meta.uid,
@@ -102,6 +119,9 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         preempted_by=f"{disruption.reason}: {disruption.message}" if disruption is not None else "",
         unscheduled=_unscheduled(waits, queue),
         last_checkpoint=_time(meta.annotations.get(CHECKPOINT_ANNOTATION, "")),
+        preemption_cost=_amount(meta.annotations.get(COST_ANNOTATION, "")),
+        priority=pod.spec.priority,
+        claim=claim.resource_claim_name if claim is not None else "",
     )
 
 
@@ -110,8 +130,16 @@ def _unscheduled(condition: _Condition | None, queue: str) -> str:
     if condition is None:
         return ""
     if condition.reason == SCHEDULING_GATED and queue:
-        return f"Kueue has not admitted the reservation yet: LocalQueue {queue} has no quota left, or does not exist."
+        return (
+            f"Kueue has not admitted the reservation yet: LocalQueue {queue} has no quota left, is stopped or does not "
+            "exist (kubectl describe workloads shows which)."
+        )
     return condition.message
+
+
+def _amount(text: str) -> float | None:
+    """Return the number in an annotation; None if it holds none, and the operator writes it again."""
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
 def _time(text: str) -> float | None:

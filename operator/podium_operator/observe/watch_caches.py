@@ -32,6 +32,7 @@ from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, 
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
+from podium_operator.observe.waiting_pods import UnplacedPodState, parse_unplaced_pod
 from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
 from podium_operator.settings import OperatorSettings
 
@@ -124,6 +125,11 @@ class WatchCaches:
             self._reservation_pods,
             self._queues,
         )
+        # of all namespaces: any pod may need a reserved GPU. Most of them are Podium's trials and wake no reconcile
+        unplaced = Selection(PODS, fields="spec.nodeName=,status.phase=Pending")
+        self._unplaced_pods: WatchCache[UnplacedPodState] | None = (
+            WatchCache(api, unplaced, parse_unplaced_pod) if settings.gpu_mode == "reservations" else None
+        )
         self._last_heartbeats: dict[str, tuple[datetime | None, float]] = {}
         self._end_observed_at: dict[str, float] = {}
         self._deleted_pods: dict[TrialKey, PodState] = {}
@@ -133,12 +139,20 @@ class WatchCaches:
     @property
     def all_caches(self) -> tuple[WatchCache[Any], ...]:
         """Every watch cache."""
-        return (*self._waking, self._heartbeats)
+        unplaced = () if self._unplaced_pods is None else (self._unplaced_pods,)
+        return (*self._waking, *unplaced, self._heartbeats)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call `listener` for every change except a renewed heartbeat."""
         for cache in self._waking:
             cache.subscribe(listener)
+
+        def unplaced_pod_changed(_: Key, before: UnplacedPodState | None, after: UnplacedPodState | None) -> None:
+            if any(one is not None and one.request is not None for one in (before, after)):
+                listener()
+
+        if self._unplaced_pods is not None:
+            self._unplaced_pods.follow(unplaced_pod_changed)
 
     def subscribe_nodes(self, listener: Callable[[], None]) -> None:
         """Call `listener` only for changes of GPUNodes: agents' reports and run queues."""
@@ -193,6 +207,7 @@ class WatchCaches:
             unresponsive=frozenset(node.metadata.name for node in nodes if self._is_unresponsive(node.metadata.name)),
             end_observed_at=self._end_observed_at,
             reservations=tuple(self._reservation_pods.values()),
+            unplaced_pods=() if self._unplaced_pods is None else tuple(self._unplaced_pods.values()),
             deleted_pods=dict(self._deleted_pods),
             holder_since=self._holder_times.update(nodes, now),
             queues=tuple(q for q in self._queues.values() if q.metadata.deletion_timestamp is None),

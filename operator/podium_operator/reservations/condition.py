@@ -26,11 +26,13 @@ def reservation_condition(
     refusal: str = "",
     preempted_by: str = "",
     unscheduled: str = "",
+    waits_for: str = "",
 ) -> ReservationCondition:
     """Return the condition of one pool.
 
     `refusal`: the API server's message about the last reservation pod; `preempted_by`: what preempted the last
-    reservation; `unscheduled`: the scheduler's message about a pod that waiting.
+    reservation; `unscheduled`: the scheduler's message about a pod that waits; `waits_for`: pods for which
+    reservations were given up and that have no node yet.
     """
     states = Counter(reservation.state for reservation in reservations)
     wanted, held = min(demand.gpus, demand.max_gpus), states[ReservationState.HELD]
@@ -39,6 +41,10 @@ def reservation_condition(
         text += f" ({demand.gpus} could be used, {demand.max_gpus} are allowed)"
     if held >= wanted:
         return ReservationCondition(True, "Held" if wanted else "NoDemand", f"{text}.")
+    if waits_for:
+        return ReservationCondition(
+            False, "ReservationYielded", f"{text}. Podium requests no GPU until {waits_for} has a node."
+        )
     more = f" The API server refuses another reservation pod for now: {refusal}" if refusal else ""
     if states[ReservationState.REQUESTED]:
         waiting = f"{text}, {states[ReservationState.REQUESTED]} requested. {unscheduled}".strip()

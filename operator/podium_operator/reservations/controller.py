@@ -1,16 +1,17 @@
 """Controller of GPU reservations: request reservation pods, mark and release unneeded ones, report to the jobs.
 
-The reconciler calls it after the plan. `planning.slots.gpu_reservations` decides. Names are deterministic and deletions
-name a uid, so everything may be done twice. Only the number of consecutive preemptions is remembered: a new operator
-starts with the shortest pause.
+The reconciler calls it after the plan. `planning.slots.gpu_reservations` decides, and `yielding` finds the reservations
+to give up for pods that the scheduler does not help. Such an end counts as a preemption. Names are deterministic and
+deletions name a uid, so everything may be done twice. Only the number of consecutive preemptions and the pods that were
+helped are remembered: a new operator starts with the shortest pause.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from podium_cluster.client import Api, ApiError
@@ -27,6 +28,7 @@ from podium_core.planning.slots.gpu_reservations import (
     Reservation,
     plan_reservations,
 )
+from podium_core.planning.slots.gpu_yields import YieldPlan
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
@@ -34,23 +36,31 @@ from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.reservations.condition import ReservationCondition, reservation_condition
 from podium_operator.reservations.demand import (
     PoolDemand,
-    checkpoint_differs,
-    last_checkpoints,
     needs_gpus,
     pool_demands,
     pool_of,
     reservations_from,
 )
+from podium_operator.reservations.kueue_workloads import KueueWorkloads
+from podium_operator.reservations.preemption_cost import (
+    checkpoint_differs,
+    cost_differs,
+    last_checkpoints,
+    preemption_costs,
+)
 from podium_operator.reservations.reservation_pod import (
     CHECKPOINT_ANNOTATION,
+    COST_ANNOTATION,
     UNNEEDED_ANNOTATION,
     ReservationRules,
     make_reservation_pod,
 )
+from podium_operator.reservations.yielding import Yielding
 from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
 GRACE_MARGIN = 10  # seconds beyond the longest grace period: the trials end after the reservation pod
+NAMES_SHOWN = 3  # of pods in a message
 log = logging.getLogger(__name__)
 
 
@@ -84,10 +94,13 @@ class ReservationController:
         self._api = api
         self._settings = settings
         self._metrics = metrics
+        self._workloads = KueueWorkloads(api) if settings.reservation_priority_boost else None
         self._refused: dict[Pool, _Refusal] = {}
         self._preemptions: dict[Pool, _Preemption] = {}
         self._counted: set[str] = set()  # uids whose end was recorded
         self._released: set[str] = set()
+        self._yielding = Yielding(api)
+        self._yielded: dict[str, str] = {}  # the pod for which each reservation was given up, by uid
         self._seen: Mapping[str, ReservationPodState] | None = (
             None  # by uid, in the last reconcile; None: there was none yet
         )
@@ -102,12 +115,15 @@ class ReservationController:
         demand = {pool: pool_demand.demand for pool, pool_demand in demand_by_pool.items()}
         reservations = reservations_from(cluster.reservations, cluster.nodes, cluster.now, cluster.unresponsive)
         await self._record_ends(cluster)
+        yields = await self._yielding.plan(cluster, reservations) if requests else YieldPlan()
+        reservations = await self._yield(cluster, reservations, yields)
         # a namespace that requests nothing any more is forgotten once its pause is over
         self._preemptions = {
             pool: one for pool, one in self._preemptions.items() if pool in demand or cluster.now < one.retry_at
         }
         preemptions = {pool: preemption.preemptions for pool, preemption in self._preemptions.items()}
-        planned = plan_reservations(demand, reservations, preemptions, cluster.now)
+        waits_for = _some_of(yields.waits_for)
+        planned = plan_reservations(demand, reservations, preemptions, cluster.now, waits_for)
         requested = {action.pool for action in planned.actions if isinstance(action, RequestReservation)}
         self._refused = {pool: refused for pool, refused in self._refused.items() if pool in requested}
         by_name = {(one.pool.namespace, one.name): one for one in cluster.reservations}
@@ -116,9 +132,9 @@ class ReservationController:
                 await self._request(cluster, action, demand_by_pool[action.pool])
             else:
                 await self._change(by_name[action.reservation.pool.namespace, action.reservation.name], action)
-        await self._mark_checkpoints(cluster)
+        await self._mark_costs(cluster, snapshot)
         wake_times = [refused.retry_at for refused in self._refused.values()]
-        wake_times += [planned.wake_at] if planned.wake_at is not None else []
+        wake_times += [at for at in (planned.wake_at, yields.wake_at) if at is not None]
         self._count(reservations)
         conditions = {
             pool: reservation_condition(
@@ -129,6 +145,7 @@ class ReservationController:
                 if (preemption := self._preemptions.get(pool)) is not None and cluster.now < preemption.retry_at
                 else "",
                 next((one.unscheduled for one in cluster.reservations if one.pool == pool and one.unscheduled), ""),
+                waits_for,
             )
             for pool, wanted in demand.items()
         }
@@ -143,6 +160,26 @@ class ReservationController:
         """Return the pools whose reservation pod cannot be created for now, with the server's message."""
         return {pool: refusal.message for pool, refusal in self._refused.items()}
 
+    async def _yield(
+        self, cluster: ClusterState, reservations: tuple[Reservation, ...], yields: YieldPlan
+    ) -> tuple[Reservation, ...]:
+        """Delete the reservation pods that are given up; return the reservations with their new states."""
+        pod_of = {uid: record.pod for record in yields.records.values() for uid in record.given}
+        ends: set[tuple[str, str]] = set()
+        for one in cluster.reservations:
+            if one.uid not in pod_of or one.deleting or one.ended:
+                continue
+            if one.uid not in self._yielded:
+                self._metrics.reservation_events.labels("yielded").inc()
+                log.info("GPU reservation %s is given up: pod %s waits for a GPU", one.path, pod_of[one.uid])
+            self._yielded[one.uid] = pod_of[one.uid]
+            ends.add((one.pool.namespace, one.name))
+            await self._delete(one)
+        return tuple(
+            replace(one, state=ReservationState.TERMINATING) if (one.pool.namespace, one.name) in ends else one
+            for one in reservations
+        )
+
     async def _record_ends(self, cluster: ClusterState) -> None:
         """Record each preemption once, and delete reservation pods that ended by themselves."""
         there = {one.uid: one for one in cluster.reservations}
@@ -156,6 +193,7 @@ class ReservationController:
         self._released &= there.keys()
         for one in vanished:  # ended and gone since the last reconcile
             await self._record_preemption(cluster, one)
+        self._yielded = {uid: pod for uid, pod in self._yielded.items() if uid in there}
         for one in cluster.reservations:
             if one.ended and not one.deleting:
                 await self._delete(one)
@@ -172,18 +210,22 @@ class ReservationController:
         if before is not None and steps <= before.steps:
             # none was requested within the pause: this one was lost together with the last one, not after it
             consecutive = before.preemptions.consecutive + (cluster.now >= before.retry_at)
+        pod = self._yielded.get(one.uid)
         cause = one.preempted_by or ("it has ended" if one.ended else "it was deleted")
+        if pod is not None:
+            cause = f"Podium gave it up for pod {pod}, which waits for a GPU"
         self._preemptions[one.pool] = _Preemption(PoolPreemptions(consecutive, cluster.now), steps, cause)
         self._metrics.reservation_events.labels("preempted").inc()
         pause = retry_delay(consecutive)
         text = (
             f"GPU reservation {one.name} was preempted ({cause}). Its trials are suspended or requeued; Podium "
-            f"requests another one in {pause:g} s."
+            f"requests another one in {pause:g} s{'' if pod is None else ', once that pod has a node'}."
         )
         log.info("%s: %s", one.pool.namespace, text)
         for job in cluster.jobs:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
-                await emit(self._api, JOBS, job.metadata, "ReservationPreempted", text, "Warning")
+                reason = "ReservationPreempted" if pod is None else "ReservationYielded"
+                await emit(self._api, JOBS, job.metadata, reason, text, "Warning")
 
     async def _request(self, cluster: ClusterState, request: RequestReservation, pool_demand: PoolDemand) -> None:
         refused = self._refused.get(request.pool)
@@ -233,21 +275,29 @@ class ReservationController:
             log.info("GPU reservation %s is released: %s: %s", pod.path, action.reason, action.message)
             await self._delete(pod)
             return
-        await self._annotate(pod, UNNEEDED_ANNOTATION, action.unneeded_since)
+        await self._annotate(pod, {UNNEEDED_ANNOTATION: _moment(action.unneeded_since)})
 
-    async def _mark_checkpoints(self, cluster: ClusterState) -> None:
-        """Write on each reservation pod when the trials on its GPU last checkpointed."""
-        if not cluster.reservations:  # in the mode `dedicated` there are none, but ten thousand trials
+    async def _mark_costs(self, cluster: ClusterState, snapshot: Snapshot) -> None:
+        """Write on each reservation pod when its trials last checkpointed, and what its preemption would cost."""
+        pods = cluster.reservations
+        if not pods:  # in the mode `dedicated` there are none, but ten thousand trials
             return
-        times = last_checkpoints(cluster.reservations, cluster.nodes, cluster.trials)
-        for pod in cluster.reservations:
-            if not (pod.deleting or pod.ended) and checkpoint_differs(pod.last_checkpoint, times.get(pod.uid)):
-                await self._annotate(pod, CHECKPOINT_ANNOTATION, times.get(pod.uid))
+        suspendable = {job.key for job in snapshot.jobs if job.abilities.suspendable}
+        times = last_checkpoints(pods, cluster.nodes, cluster.trials)
+        costs = preemption_costs(pods, cluster.nodes, cluster.trials, suspendable)
+        for pod in pods:
+            saved, cost = times.get(pod.uid), costs.get(pod.uid)
+            if not pod.over and (
+                checkpoint_differs(pod.last_checkpoint, saved) or cost_differs(pod.preemption_cost, cost)
+            ):
+                text = None if cost is None else f"{cost:.0f}"
+                await self._annotate(pod, {CHECKPOINT_ANNOTATION: _moment(saved), COST_ANNOTATION: text})
+        if self._workloads is not None:
+            await self._workloads.update(pods, costs, cluster.now)
 
-    async def _annotate(self, pod: ReservationPodState, annotation: str, at: float | None) -> None:
-        """Write a time as an annotation, or remove it."""
-        text = None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
-        about = {"uid": pod.uid, "annotations": {annotation: text}}
+    async def _annotate(self, pod: ReservationPodState, annotations: Mapping[str, str | None]) -> None:
+        """Write annotations, or remove those without a value."""
+        about = {"uid": pod.uid, "annotations": annotations}
         try:
             await self._api.patch(PODS, pod.name, pod.pool.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:
@@ -264,3 +314,14 @@ class ReservationController:
         states = Counter(reservation.state for reservation in reservations)
         for state in ReservationState:
             self._metrics.reservations.labels(state.value).set(states[state])
+
+
+def _moment(at: float | None) -> str | None:
+    """Return a time as the text of an annotation."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _some_of(names: Sequence[str]) -> str:
+    """Return the first names as text."""
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -17,9 +17,6 @@ from podium_core.planning.exploitation import most_at_once
 from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import ReservationPodState
-from podium_operator.observe.trial_state import TrialState
-
-MIN_CHANGE = 30.0  # seconds between two times of a checkpoint that are written: a trial may checkpoint every second
 
 
 def pool_of(job: JobView, default_queue: str = "") -> Pool:
@@ -141,30 +138,3 @@ def _reservation(pod: ReservationPodState, gpu: GpuStatus | None, unresponsive: 
 def state_of(pod: ReservationPodState, gpu: GpuStatus | None) -> ReservationState:
     """Return the state of one reservation."""
     return derive_state(ReservationFacts(True, pod.bound, gpu is not None, pod.deleting, pod.ended))
-
-
-def last_checkpoints(
-    reservations: Iterable[ReservationPodState], nodes: Iterable[GPUNode], trials: Iterable[TrialState]
-) -> Mapping[str, float]:
-    """Return the time of the oldest newest checkpoint on each reserved GPU, by uid of the reservation pod.
-
-    A trial without a checkpoint counts from its start. A GPU without a started trial has no entry. Kueue and people see
-    reservation pods, not trials: from this time on, work could be lost by a preemption (kubernetes-sigs/kueue#477).
-    """
-    path_of = {gpu.uuid: gpu.reservation for node in nodes for gpu in node.status.gpus if gpu.reservation is not None}
-    oldest: dict[str, float] = {}
-    for trial in trials:
-        status = trial.status
-        saved = status.checkpoint.at if status.checkpoint is not None else status.started_at
-        if status.phase in FINAL or saved is None:
-            continue
-        for path in {path_of[uuid] for uuid in status.gpus if uuid in path_of}:
-            oldest[path] = min(oldest.get(path, saved.timestamp()), saved.timestamp())
-    return {one.uid: oldest[one.path] for one in reservations if one.path in oldest}
-
-
-def checkpoint_differs(recorded: float | None, actual: float | None) -> bool:
-    """Return whether the annotation has to be written again."""
-    if recorded is None or actual is None:
-        return recorded is not actual
-    return abs(recorded - actual) >= MIN_CHANGE

@@ -21,6 +21,7 @@ RESERVATION_LABEL = "podium.dev/gpu-reservation"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 CHECKPOINT_ANNOTATION = "podium.dev/last-checkpoint"
+COST_ANNOTATION = "podium.dev/preemption-cost"  # GPU-seconds
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of nodes, set by NVIDIA's GPU feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -126,6 +126,7 @@ class Machine:
             "proc": self.folder / "proc",
             "host_root": self.folder / "host",
             "cgroup_root": self.folder / "cgroup",
+            "pods_dir": self.folder / "pods",
             "pod_logs": self.folder / "logs",
             "pod_resources_socket": self.folder / "none.sock",
             "log_seconds": 0.01,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from podium_views import formatting
+from podium_views.template import code
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,18 @@ def test_an_old_age_is_in_days(hours: float, shown: str) -> None:
     now = datetime(2026, 1, 15, tzinfo=UTC)
     assert formatting.age(now - timedelta(hours=hours), now) == shown
     assert formatting.age(None, now) == "–"
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("Ctrl-C in the terminal of `podium run` ends it", "Ctrl-C in the terminal of <code>podium run</code> ends it"),
+        ("`a` and `b", "<code>a</code> and `b"),
+        ("``", "``"),
+        ("`<b>`", "<code>&lt;b&gt;</code>"),
+        ("<code>`</code>", "&lt;code&gt;`&lt;/code&gt;"),
+        ("`two\nlines`", "`two\nlines`"),
+    ],
+)
+def test_code_between_backticks_and_nothing_else_becomes_markup(text: str, html: str) -> None:
+    assert str(code(text)) == html

@@ -29,6 +29,9 @@ from podium_dashboard.server.sign_in import _local, bearer_token, is_encrypted
         ({"origin": "null", "host": ""}, False),
         ({"origin": "", "host": ""}, False),
         ({"host": "a"}, False),
+        ({"origin": "http://[", "host": "["}, True),
+        ({"origin": "http://[::1", "host": "[::1]"}, False),
+        ({"origin": "ftp://a", "host": "a"}, False),
     ],
 )
 def test_only_a_page_of_this_server_sends_forms(headers: dict[str, str], same: bool) -> None:
@@ -114,7 +117,7 @@ def test_a_folder_says_that_nothing_can_be_changed_there(tmp_path: Path) -> None
     write_objects(tmp_path)
     with dashboard(str(tmp_path)) as shown:
         page = shown.get("/searches/default/digits").text
-        assert "nothing can be changed here. Ctrl-C in the terminal of" in page
+        assert "nothing can be changed here. Ctrl-C in the terminal of <code>podium run</code>" in page
         assert "/actions/" not in page
         asked = shown.get("/actions/suspend/default/digits")
         assert (asked.status_code, "Ctrl-C" in asked.text) == (409, True)

@@ -32,6 +32,11 @@ def test_node_network_reaches_the_other_node_but_not_itself() -> None:
     assert "10.89.1.0/24" not in batch
 
 
+def test_the_api_server_reaches_services_through_a_node_if_there_is_one() -> None:
+    assert "route add 10.96.0.0/24 via 10.88.0.11\n" in network.control_plane_batch(NODES)
+    assert "10.96" not in network.control_plane_batch(())
+
+
 def test_clusters_with_similar_names_have_different_namespaces() -> None:
     assert not network.netns("a-b", "cp").startswith("a.")
 

@@ -56,6 +56,16 @@ def test_all_yaml_parsers_read_the_same_definition(kind: Kind) -> None:
 
 
 @EACH_KIND
+def test_another_schema_has_another_annotation(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chart compares it with that of the CRD in the cluster, which Helm does not change."""
+    before = crd(kind)["metadata"]["annotations"]
+    monkeypatch.setattr("podium_core.schema.generation.crd.open_api", lambda kind: {"type": "object"})
+    after = crd(kind)["metadata"]["annotations"]
+    assert before.keys() == after.keys()
+    assert before != after
+
+
+@EACH_KIND
 def test_the_schema_is_structural(kind: Kind) -> None:
     for path, node in nodes(open_api(kind)):
         assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf", "const", "title", "nullable"} & set(node), path

@@ -54,6 +54,29 @@ def test_a_checkpoint_that_is_the_folder_itself(tmp_path: Path) -> None:
     assert trial.checkpoint_in(child) == trial.Checkpoint(7, child)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "left"),
+    [
+        ("m.jsonl", [trial.MARKER, "runs", "weights"]),
+        ("runs", ["m.jsonl", trial.MARKER, "weights"]),
+        ("runs/events.out.tfevents.1", ["m.jsonl", trial.MARKER, "runs", "weights"]),
+        (".", ["m.jsonl", trial.MARKER, "runs", "weights"]),
+    ],
+)
+def test_metrics_of_the_parent_are_not_copied(tmp_path: Path, metrics: str, left: list[str]) -> None:
+    parent, child = folders(tmp_path)
+    (parent / "runs").mkdir()
+    for name in ("weights", "m.jsonl", "runs/events.out.tfevents.1", "runs/notes"):
+        (parent / name).write_text("1")
+    (parent / trial.MARKER).write_text("7")
+    if metrics == ".":
+        (parent / "events.out.tfevents.2").write_text("2")
+    assert inherit.main([str(parent), str(child), ".", metrics]) == 0
+    assert sorted(entry.name for entry in child.iterdir()) == left
+    assert (child / "runs/events.out.tfevents.1").exists() == (metrics in ("m.jsonl", "."))
+    assert (child / "runs/notes").exists() == (metrics != "runs")
+
+
 def test_a_file_is_copied_as_a_file(tmp_path: Path) -> None:
     parent, child = folders(tmp_path)
     (parent / "step-9.pt").write_bytes(b"weights")

@@ -110,10 +110,13 @@ def plan_reservations(
     reservations: Sequence[Reservation],
     preemptions: Mapping[Pool, PoolPreemptions],
     now: float,
+    waits_for: str = "",
 ) -> ReservationPlan:
     """Plan requests and releases. O(reservations log reservations).
 
-    Terminating reservations do not count: what they leave may go to another pod.
+    Terminating reservations do not count: what they leave may go to another pod. `waits_for`: pods that are about to
+    get GPUs. Until they have them, none is requested, and reservations without a node are released: one of them could
+    get a GPU that was given up for such a pod.
     """
     actions: list[RequestReservation | ReleaseReservation | MarkUnneeded] = []
     wakes: list[float] = []
@@ -130,7 +133,12 @@ def plan_reservations(
             ]
             continue
         needed = min(demand.gpus, demand.max_gpus)
-        if len(mine) < needed:
+        if waits_for:
+            unbound = [reservation for reservation in mine if reservation.state is ReservationState.REQUESTED]
+            mine = [reservation for reservation in mine if reservation not in unbound]
+            message = f"Podium requests no GPU until {waits_for} has a node."
+            actions += [ReleaseReservation(reservation, "OtherPodWaits", message) for reservation in unbound]
+        elif len(mine) < needed:
             lost = preemptions.get(pool, PoolPreemptions())
             retry_at = lost.last + retry_delay(lost.consecutive) if lost.consecutive else now
             if retry_at > now:

@@ -9,7 +9,9 @@ one of these files differs from what the models produce.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,8 @@ from podium_core.schema.trial import HyperParamTrial
 
 CRD_FOLDERS = ("crds", "charts/podium/crds")
 REFERENCE_FOLDER = "docs/reference"
+# The chart compares it with that of the CRD in the cluster: Helm never changes CRDs (templates/crds.yaml).
+SCHEMA_ANNOTATION = "podium.dev/schema"
 _HEAD = "# Generated from the models in core/podium_core/schema by `make generate`: do not edit.\n"
 
 
@@ -148,33 +152,42 @@ KINDS: tuple[Kind, ...] = (
 
 def crd(kind: Kind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of `kind`, as the API server takes it."""
+    spec = {
+        "group": GROUP,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "names": {
+            "kind": kind.name,
+            "listKind": f"{kind.name}List",
+            "plural": kind.plural,
+            "singular": kind.name.lower(),
+            "shortNames": list(kind.short),
+            "categories": ["podium"],
+        },
+        "versions": [
+            {
+                "name": VERSION,
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [_column(column) for column in kind.columns],
+                "schema": {"openAPIV3Schema": open_api(kind)},
+            }
+        ],
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{GROUP}", "labels": {"app.kubernetes.io/part-of": "podium"}},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": {
-                "kind": kind.name,
-                "listKind": f"{kind.name}List",
-                "plural": kind.plural,
-                "singular": kind.name.lower(),
-                "shortNames": list(kind.short),
-                "categories": ["podium"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [_column(column) for column in kind.columns],
-                    "schema": {"openAPIV3Schema": open_api(kind)},
-                }
-            ],
+        "metadata": {
+            "name": f"{kind.plural}.{GROUP}",
+            "labels": {"app.kubernetes.io/part-of": "podium"},
+            "annotations": {SCHEMA_ANNOTATION: _digest(spec)},
         },
+        "spec": spec,
     }
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    return "sha256:" + hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def open_api(kind: Kind) -> Schema:

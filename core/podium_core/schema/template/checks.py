@@ -16,7 +16,7 @@ from podium_core.schema.rules import Refusal
 from podium_core.schema.search.space import ENV_PREFIX, env_name
 from podium_core.schema.template.gpu_resources import pod_resource_refusals, prefix_refusals, resource_refusals
 from podium_core.schema.template.leftovers import strings
-from podium_core.schema.template.pod_template import Container, PodTemplate
+from podium_core.schema.template.pod_template import GATE_VOLUME, Container, PodTemplate
 
 RESERVED_ENV = frozenset(
     f"PODIUM_{name}"
@@ -72,8 +72,9 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
     yield from _shapes(template.spec.model_extra or {}, _POD_SHAPES, "spec.template.spec")
     volumes = (template.spec.model_extra or {}).get("volumes")
     for volume in volumes if isinstance(volumes, list) else ():
-        if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
-            message = f"the volume name {CHECKPOINT_VOLUME} is reserved for Podium: use another name"
+        name = volume.get("name") if isinstance(volume, Mapping) else None
+        if name in (CHECKPOINT_VOLUME, GATE_VOLUME):
+            message = f"the volume name {name} is reserved for Podium: use another name"
             yield Refusal("NameReserved", "spec.template.spec.volumes", message)
     if spec.checkpoint is not None:
         yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
@@ -93,6 +94,9 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refu
             yield Refusal("Reserved", f"{where}.env", message)
     for mount in container.volume_mounts or []:
         yield from _mount(mount.mount_path, f"{where}.volumeMounts")
+        if (mount.model_extra or {}).get("name") == GATE_VOLUME:
+            message = f"the volume {GATE_VOLUME} belongs to the gate of the trial: mount another one"
+            yield Refusal("NameReserved", f"{where}.volumeMounts", message)
         if spec.checkpoint is not None and _same(mount.mount_path, spec.checkpoint.path):
             message = f"{mount.mount_path} is checkpoint.path, where Podium mounts the checkpoint: remove one of them"
             yield Refusal("PathReserved", f"{where}.volumeMounts", message)

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 from podium_core.schema.base import OpenModel
 
 GATE_CONTAINER = "podium-gate"
+GATE_VOLUME = "podium-gate"  # of the gate alone; the agent puts the helper and a socket into it
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 

@@ -135,8 +135,15 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
                 "nodeName": "node-1",
                 "hostIPC": True,
                 "containers": [{"name": "train", "volumeMounts": [{"name": "b", "mountPath": "/b"}]}],
-                "initContainers": [{"name": "gate"}, {"name": "proxy", "restartPolicy": "Always"}],
-                "volumes": [{"name": "a", "emptyDir": {}}, {"secret": {"secretName": "s"}, "name": "b"}],
+                "initContainers": [
+                    {"name": "gate", "volumeMounts": [{"name": "of-the-gate", "mountPath": "/podium"}]},
+                    {"name": "proxy", "restartPolicy": "Always", "volumeMounts": [{"name": "a", "mountPath": "/a"}]},
+                ],
+                "volumes": [
+                    {"name": "a", "emptyDir": {}},
+                    {"secret": {"secretName": "s"}, "name": "b"},
+                    {"name": "of-the-gate", "emptyDir": {}},
+                ],
             },
             "status": {
                 "containerStatuses": [{"name": "train", "containerID": "containerd://abc", "imageID": "i@sha256:1"}]

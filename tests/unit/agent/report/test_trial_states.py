@@ -196,6 +196,14 @@ def test_a_pod_without_an_owning_trial_is_refused() -> None:
         parse(payload)
 
 
+@pytest.mark.parametrize("field", ["deletionGracePeriodSeconds", "terminationGracePeriodSeconds"])
+def test_a_pod_with_a_number_that_nothing_can_hold_is_refused(field: str) -> None:
+    payload = pod_payload()
+    payload["metadata" if field.startswith("deletion") else "spec"][field] = 10**400
+    with pytest.raises(ValueError, match=field):
+        parse(payload)
+
+
 def test_the_status_of_a_trial_survives_an_agent() -> None:
     """What one agent writes, the next reads back: same account with its saves and losses, curve and position."""
     trial_record = TrialRecord(parse(pod_payload()), "n")

@@ -17,13 +17,14 @@ import podium_agent.reservations.controller
 from podium_agent.deviceplugin.servicer import ReservedSlotService
 from podium_agent.deviceplugin.slots import AllocationRefusedError
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
-from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.observe.pod_resources import DynamicDevice, KubeletAwayError, PodDevices, PodName
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_status import (
     NodeFacts,
     build,
 )
 from podium_agent.reservations.controller import GpuReservations, parse_reservation_pod
+from podium_agent.reservations.dynamic_gpus import DynamicGpus
 from podium_agent.reservations.reserved_gpus import ReservationPod, advertised, gpus_of_reservations, is_evacuated
 from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.schedule.exclusive_gpus import NodePod
@@ -159,20 +160,26 @@ class Desk:
         self.machine = Machine(folder)
         self.listed: Mapping[PodName, frozenset[str]] | None = {}
         self.allocated: Mapping[PodName, frozenset[str]] = {}
+        self.dynamic: Mapping[PodName, frozenset[DynamicDevice]] = {}
+        self.slices: list[dict[str, Any]] = []
         self.pods = WatchCache(cast(Api, None), Selection(PODS), parse_reservation_pod)
         self.all_pods = WatchCache(cast(Api, None), Selection(PODS), parse_pod)
-        patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
-        self.reservations = GpuReservations(self.machine.settings(gpu_mode="reservations"), self.pods, self.all_pods)
+        patch.setattr(podium_agent.reservations.controller, "all_devices_of_pods", self._ask)
+        settings, gpus = self.machine.settings(gpu_mode="reservations"), DynamicGpus(cast(Api, self), "node-1")
+        self.reservations = GpuReservations(settings, self.pods, self.all_pods, gpus)
         self.news = 0
         self.reservations.subscribe(self._hear)
 
     def _hear(self) -> None:
         self.news += 1
 
-    async def _ask(self, *_: Any) -> tuple[Mapping[PodName, frozenset[str]], ...]:
+    async def _ask(self, *_: Any) -> PodDevices:
         if self.listed is None:
             raise KubeletAwayError("away")
-        return self.listed, self.allocated
+        return PodDevices((self.listed, self.allocated), self.dynamic)
+
+    async def list(self, *_: Any, **__: Any) -> Mapping[str, Any]:
+        return {"items": self.slices}
 
     def hear(self, **meta: str) -> None:
         about = {"namespace": NAME[0], "name": NAME[1], "uid": "u", **meta}
@@ -255,3 +262,21 @@ def test_the_plugin_waits_for_the_kubelet_and_refuses_lost_gpus(desk: Desk) -> N
     plugin.container_response(("A",))
     with pytest.raises(AllocationRefusedError, match="GPUNotReserved: Podium's reservation of GPU B"):
         plugin.container_response(("B",))
+
+
+def test_a_reserved_dynamic_resource_is_held_once_its_uuid_is_known(desk: Desk) -> None:
+    desk.hear()
+    desk.lives(podium_reservation_0="u")
+    desk.dynamic = {
+        NAME: frozenset({DynamicDevice("gpu.nvidia.com", "node-1", "gpu-1"), DynamicDevice("nic.example", "p", "d")}),
+        ("lab", "train"): frozenset({DynamicDevice("gpu.nvidia.com", "node-1", "gpu-0")}),
+    }
+    device = {"name": "gpu-1", "attributes": {"uuid": {"string": "B"}}}
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "node-1", "pool": pool, "devices": [device]}
+    desk.slices = [{"metadata": {"name": "s"}, "spec": spec}]
+    assert desk.look() == {"B": "lab/podium-reservation-0"}
+    desk.dynamic, desk.slices = {}, []
+    assert desk.look() == {"B": "lab/podium-reservation-0"}, "a kubelet that has restarted lists it late"
+    desk.hear(deletionTimestamp="2026-01-01T00:00:00Z")
+    assert desk.look() == {}

@@ -63,6 +63,12 @@ def reservations() -> tuple[Workload, ...]:
     return workloads(agent=workload(AGENT, environment={"PODIUM_GPU_MODE": "reservations"}))
 
 
+def queueing(name: str = "research") -> tuple[Workload, ...]:
+    """Return the workloads of the chart with a LocalQueue of Kueue for reservations."""
+    environment = {"PODIUM_GPU_MODE": "reservations", "PODIUM_RESERVATION_QUEUE": name}
+    return workloads(operator=workload(OPERATOR, environment=environment))
+
+
 def gpu_node(**changes: Any) -> GPUNode:
     """Return the GPUNode of the node: one healthy GPU with four slots."""
     gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "slots": 4}
@@ -98,6 +104,7 @@ HEALTHY = ClusterFacts(
     webhooks=(),
     device_classes={},
     slices=(),
+    local_queues=(),
 )
 EMPTY = replace(
     HEALTHY,

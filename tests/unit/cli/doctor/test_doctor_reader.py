@@ -14,7 +14,7 @@ from api_server import ApiServer, kubeconfig_of, serving, status, with_version
 from doctor_facts import UNREADABLE
 
 from podium_cli.doctor import reader
-from podium_cli.doctor.facts import ClusterFacts, KubeletConfig, NodeFacts, ResourceSlice, Unread, Webhook
+from podium_cli.doctor.facts import ClusterFacts, KubeletConfig, LocalQueue, NodeFacts, ResourceSlice, Unread, Webhook
 from podium_cli.doctor.installation_checks import EXPECTED_CRDS
 from podium_cli.doctor.reader import read_facts
 from podium_cli.exit_codes import Exit
@@ -25,7 +25,7 @@ from podium_cluster.settings import ClusterSettings
 
 KINDS = (
     *(reader.DEPLOYMENTS, reader.DAEMON_SETS, reader.CRDS, reader.RUNTIME_CLASSES, *reader.WEBHOOKS),
-    *(reader.ENDPOINT_SLICES, reader.SLICES, reader.DEVICE_CLASSES, PRIORITY_CLASSES),
+    *(reader.ENDPOINT_SLICES, reader.SLICES, reader.DEVICE_CLASSES, reader.LOCAL_QUEUES, PRIORITY_CLASSES),
 )
 LABELS = {
     "app.kubernetes.io/name": "podium",
@@ -44,7 +44,11 @@ def part(kind: str, component: str, **status: Any) -> dict[str, Any]:
     container = {
         "name": component,
         "image": "podium:1",
-        "env": [{"name": "PODIUM_GPU_MODE", "value": "reservations"}, {"name": "PODIUM_NAMESPACE", "valueFrom": {}}],
+        "env": [
+            {"name": "PODIUM_GPU_MODE", "value": "reservations"},
+            {"name": "PODIUM_RESERVATION_QUEUE", "value": "research"},
+            {"name": "PODIUM_NAMESPACE", "valueFrom": {}},
+        ],
     }
     pod = {"containers": [container], "priorityClassName": "podium-system", "runtimeClassName": "nvidia"}
     labels = LABELS | {"app.kubernetes.io/component": component}
@@ -53,6 +57,15 @@ def part(kind: str, component: str, **status: Any) -> dict[str, Any]:
 
 
 OBJECTS = [
+    made(
+        "LocalQueue",
+        "research",
+        "lab",
+        spec={"clusterQueue": "cq"},
+        status={"conditions": [{"type": "Active", "status": "True", "reason": "Ready"}]},
+    ),
+    made("LocalQueue", "research", "ops"),
+    made("LocalQueue", "other", "lab"),
     made(
         "Node",
         "gpu-1",
@@ -179,7 +192,11 @@ def test_the_facts_of_a_whole_installation(server: ApiServer, tmp_path: Path) ->
     assert operator is not None
     assert agent is not None
     assert (operator.ready, operator.desired, operator.version) == (1, 2, "0.1.0")
-    assert operator.environment == {"PODIUM_GPU_MODE": "reservations"}
+    assert operator.environment == {"PODIUM_GPU_MODE": "reservations", "PODIUM_RESERVATION_QUEUE": "research"}
+    assert facts.local_queues == (
+        LocalQueue("lab", "research", "cq"),
+        LocalQueue("ops", "research", "", "Kueue has not reported its state"),
+    )
     assert (agent.ready, agent.desired, agent.runtime_class) == (2, 3, "nvidia")
     assert not isinstance(facts.pods, Unread)
     assert [(pod.name, pod.node, pod.trouble) for pod in facts.pods] == [

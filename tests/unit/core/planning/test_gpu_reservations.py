@@ -68,9 +68,14 @@ def lease(number: int, state: ReservationState = S.HELD, **changes: object) -> R
 
 
 def plan(
-    gpus: int, leases: Sequence[Reservation], most: int = 9, evicted: PoolPreemptions | None = None, now: float = NOW
+    gpus: int,
+    leases: Sequence[Reservation],
+    most: int = 9,
+    evicted: PoolPreemptions | None = None,
+    now: float = NOW,
+    waits_for: str = "",
 ) -> ReservationPlan:
-    return plan_reservations({POOL: Demand(gpus, most)}, leases, {POOL: evicted} if evicted else {}, now)
+    return plan_reservations({POOL: Demand(gpus, most)}, leases, {POOL: evicted} if evicted else {}, now, waits_for)
 
 
 def said(made: ReservationPlan) -> list[str]:
@@ -104,6 +109,8 @@ CASES = {
     "evicted a moment ago": (plan(1, [], evicted=PoolPreemptions(1, NOW - 1.0)), []),
     "evicted before that": (plan(1, [], evicted=PoolPreemptions(1, NOW - 2.0)), ["ask"]),
     "evicted again and again": (plan(1, [], evicted=PoolPreemptions(6, NOW - 30.0)), []),
+    "none while another pod is about to get a GPU": (plan(2, [lease(0)], waits_for="a/b"), []),
+    "and those without a node are withdrawn": (plan(3, [lease(0), lease(1, S.REQUESTED), lease(2, S.STARTING)], waits_for="a/b"), ["back l1 OtherPodWaits"]),
     "the last search of the pool has ended: at once": (plan_reservations({}, [lease(0)], {}, NOW), ["back l0 NoActiveJob"]),
     "but not under pods of it that are still there": (plan_reservations({}, [lease(0, in_use=True), lease(1, S.REQUESTED)], {}, NOW), ["back l1 NoActiveJob"]),
 }  # fmt: skip

@@ -27,7 +27,7 @@ from podium_operator.act.pod_manifest import (
 )
 def test_checkpoint_volume(volume: dict[str, Any], source: dict[str, Any]) -> None:
     made = pod(checkpoint={"path": "/ckpt", "volume": volume})
-    assert made["spec"]["volumes"] == [{"name": "podium-checkpoint", **source}]
+    assert made["spec"]["volumes"][0] == {"name": "podium-checkpoint", **source}
     mount = made["spec"]["containers"][0]["volumeMounts"][0]
     assert mount["mountPath"] == "/ckpt"
     assert mount["subPath"].endswith("/sweep-0-uid-swee")

@@ -58,6 +58,23 @@ def test_a_checkpoint_that_is_the_folder_remains_so() -> None:
     assert variables(made)["PODIUM_RESUME"] == "/ckpt"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "left_out"),
+    [
+        ({"source": "file", "path": "m.jsonl"}, ["m.jsonl"]),
+        ({"source": "file", "path": "/ckpt/logs/m.jsonl"}, ["logs/m.jsonl"]),
+        ({"source": "tensorboard", "path": "/ckpt"}, ["."]),
+        ({"source": "file", "path": "/tmp/m.jsonl"}, []),
+        ({"source": "prometheus", "port": 9000}, []),
+        ({}, []),
+    ],
+)
+def test_the_copy_leaves_out_the_metrics_of_the_parent(metrics: dict[str, Any], left_out: list[str]) -> None:
+    made = made_for(CLAIM, trial_of(0, checkpoint=SAVED | {"path": "."}), metrics=metrics)
+    command = made["spec"]["initContainers"][0]["command"]
+    assert command[3:] == ["/podium-parent", "/podium-child", ".", *left_out]
+
+
 def test_with_a_folder_of_the_node_the_child_goes_there() -> None:
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     affinity = made_for(ON_NODE)["spec"]["affinity"]["nodeAffinity"]

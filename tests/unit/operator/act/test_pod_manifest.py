@@ -17,7 +17,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
-from podium_operator.act.pod_resources import WholeGpu, smallest_whole_gpu
+from podium_operator.act.pod_resources import WholeGpu, gate_needs_slot, smallest_whole_gpu
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
@@ -34,7 +34,7 @@ def test_names_labels_and_owner_are_deterministic() -> None:
     assert made == pod(attempt=2)
 
 
-def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_slot() -> None:
+def test_the_gate_is_the_last_init_container_with_the_trials_image_and_user_but_no_slot() -> None:
     security = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     made = pod(
         template=template(
@@ -51,13 +51,31 @@ def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_slot
     assert gate["name"] == "podium-gate"
     assert gate["command"] == ["/podium/podium-gate", "gate"]
     assert (gate["image"], gate["securityContext"], gate["imagePullPolicy"]) == ("i", security, "IfNotPresent")
-    for container in (gate, main):
-        assert container["resources"]["requests"]["podium.dev/gpu"] == "2"
-        assert container["resources"]["limits"]["podium.dev/gpu"] == "2"
-    assert main["resources"]["requests"]["cpu"] == "1"
+    assert gate["resources"] == {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    assert main["resources"] == {
+        "requests": {"cpu": "1", "podium.dev/gpu": "2"},
+        "limits": {"cpu": "2", "podium.dev/gpu": "2"},
+    }
+    assert gate["volumeMounts"] == [{"name": "podium-gate", "mountPath": "/podium", "readOnly": True}]
+    assert made["spec"]["volumes"] == [{"name": "podium-gate", "emptyDir": {}}]
     assert made["spec"]["schedulerName"] == "podium"
     assert made["spec"]["restartPolicy"] == "Never"
     assert made["spec"]["readinessGates"] == [{"conditionType": "podium.dev/holds-gpu"}]
+
+
+def test_a_gate_has_slots_while_an_agent_of_an_earlier_release_serves_a_node() -> None:
+    old = make_node()
+    new = old.model_copy(update={"status": old.status.model_copy(update={"agent": "1", "gate_volume": True})})
+    silent = old.model_copy(update={"status": old.status.model_copy(update={"agent": ""})})
+    old = old.model_copy(update={"status": old.status.model_copy(update={"agent": "0"})})
+    assert gate_needs_slot([new, old])
+    assert not gate_needs_slot([new, silent])
+    made = make_pod(make_job(), trial_of(), 0, RULES, PodOrigin(gate_slot=True))["spec"]
+    (gate,), (main,) = made["initContainers"], made["containers"]
+    assert gate["resources"] == main["resources"]
+    assert gate["resources"]["limits"]["podium.dev/gpu"] == "1"
+    assert "volumes" not in made
+    assert "volumeMounts" not in gate
 
 
 @pytest.mark.parametrize(
@@ -78,7 +96,9 @@ def test_a_pod_has_memory_for_what_is_moved_off_its_gpus(
     made = pod(**how, suspension={"methods": ["freeze", "cuda-checkpoint"]})["spec"]
     resources = made["containers"][0]["resources"]
     assert (resources["requests"].get("memory"), resources["limits"].get("memory")) == (requests, limits)
-    assert made["initContainers"][0]["resources"] == resources, "the gate's cost nothing: a pod counts the larger"
+    gate = made["initContainers"][0]["resources"]
+    for kind in ("requests", "limits"):  # the gate's cost nothing: a pod counts the larger
+        assert gate.get(kind, {}).get("memory") == resources[kind].get("memory")
     for kind in ("requests", "limits"):
         assert plain[kind].get("memory") == given.get(kind, {}).get("memory")
 
@@ -131,8 +151,9 @@ def test_the_kubelet_refuses_what_it_cannot_provide_before_the_gate() -> None:
     made = pod(template=given, checkpoint={"path": "/ckpt", "volume": {"emptyDir": {}}})["spec"]
     (gate,), (main,) = made["initContainers"], made["containers"]
     assert secret in gate["env"]
-    for field in ("env", "envFrom", "volumeMounts"):
-        assert gate[field] == main[field]
+    assert gate["env"] == [*main["env"], {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    assert gate["envFrom"] == main["envFrom"]
+    assert gate["volumeMounts"][:-1] == main["volumeMounts"]
 
 
 def test_only_the_first_container_gets_the_slot() -> None:
@@ -164,9 +185,9 @@ def test_a_container_without_a_gpu_sees_none(gpus: int) -> None:
     given["spec"]["containers"].append({"name": "logger", "image": "cuda", "resources": {"limits": {"cpu": "1"}}})
     made = pod(template=given, gpus={"perTrial": gpus})["spec"]
     seen = {one["name"]: visible(one) for one in [*made["initContainers"], *made["containers"]]}
-    # the device plugin sets it for the slots of the gate and of the trial
+    # the device plugin sets it for the slots of the trial
     assert seen == {"fetch": "void", "logger": "void"} | (
-        {"podium-gate": None, "main": None} if gpus else {"main": "void"}
+        {"podium-gate": "void", "main": None} if gpus else {"main": "void"}
     )
 
 
@@ -242,7 +263,7 @@ def test_the_users_own_settings_are_kept() -> None:
     assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
     assert made["spec"]["securityContext"] == {"runAsUser": 1000}
     assert made["spec"]["terminationGracePeriodSeconds"] == 7
-    assert [v["name"] for v in made["spec"]["volumes"]] == ["data", "podium-checkpoint"]
+    assert [v["name"] for v in made["spec"]["volumes"]] == ["data", "podium-checkpoint", "podium-gate"]
     assert [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]] == ["/data", "/ckpt"]
 
 

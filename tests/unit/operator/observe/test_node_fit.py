@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium_core.schema.pod import Pod
-from podium_operator.observe.node_fit import CandidateNode, why_rejected
+from podium_operator.observe.node_fit import CandidateNode, why_rejected, why_rejected_without_gpus
 
 FREE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -85,3 +85,49 @@ def test_the_schedulers_answer(
     said = why_rejected(there, pods, mine, template)
     assert (said is None) is (recorded is None), said
     assert recorded is None or recorded in (said or "")
+
+
+def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def needs(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+LABELS = {"pool": "a", "cores": "8"}
+GPU_CASES: list[tuple[str, Pod, dict[str, Any], bool]] = [
+    ("nothing special", pod(), {}, True),
+    ("too few CPUs", pod("5"), {}, False),
+    ("a label", pod(), {"nodeSelector": {"pool": "a"}}, True),
+    ("another label", pod(), {"nodeSelector": {"pool": "b"}}, False),
+    ("preferred affinity", pod(), {"affinity": PREFERRED}, True),
+    ("affinity: In", pod(), affinity(needs("pool", "In", "a", "b")), True),
+    ("affinity: not In", pod(), affinity(needs("pool", "In", "b")), False),
+    ("one of two terms", pod(), affinity(needs("pool", "In", "b"), needs("cores", "Exists")), True),
+    ("NotIn", pod(), affinity(needs("pool", "NotIn", "a")), False),
+    ("DoesNotExist", pod(), affinity(needs("pool", "DoesNotExist")), False),
+    ("Gt", pod(), affinity(needs("cores", "Gt", "4")), True),
+    ("not Gt", pod(), affinity(needs("cores", "Gt", "8")), False),
+    ("Lt", pod(), affinity(needs("cores", "Lt", "9")), True),
+    ("Lt of a missing label", pod(), affinity(needs("age", "Lt", "9")), False),
+    ("its name", pod(), affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}), True),
+    ("another", pod(), affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["c"]}]}), False),
+    ("an empty term matches nothing", pod(), affinity({}), False),
+    ("other pods are not checked", pod(**SPREAD), {}, True),
+]
+
+
+@pytest.mark.parametrize(("waits", "spec", "accepted"), [case[1:] for case in GPU_CASES], ids=[c[0] for c in GPU_CASES])
+def test_a_node_for_a_pod_that_waits_for_a_gpu(waits: Pod, spec: dict[str, Any], accepted: bool) -> None:
+    gpu = {"resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    whole = waits.model_dump(by_alias=True)
+    whole["spec"]["containers"] = [*whole["spec"]["containers"], gpu]
+    why = why_rejected_without_gpus(node(labels=LABELS), [], Pod.model_validate(whole), spec, {"nvidia.com/gpu"})
+    assert (why is None) is accepted, why
+
+
+def test_a_comparison_with_what_is_no_number_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'a'"):
+        why_rejected_without_gpus(node(labels=LABELS), [], pod(), affinity(needs("pool", "Gt", "4")), ())

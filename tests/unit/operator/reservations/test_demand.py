@@ -150,6 +150,8 @@ WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = 
         "ReservationPreempted",
         "PreemptionByScheduler",
     ),
+    (Demand(2, 8), [HELD, ASKED], {"waits_for": "a/b"}, False, "ReservationYielded", "until a/b has a node"),
+    (Demand(1, 8), [HELD], {"waits_for": "a/b"}, True, "Held", "1 of 1 GPUs"),
     (Demand(1, 8), [], {}, False, "Requesting", "0 of 1"),
 ]
 

@@ -21,7 +21,7 @@ from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.reservations.condition import ReservationCondition
 from podium_operator.reservations.controller import ReservationController
-from podium_operator.reservations.reservation_pod import CHECKPOINT_ANNOTATION
+from podium_operator.reservations.reservation_pod import CHECKPOINT_ANNOTATION, COST_ANNOTATION
 from podium_operator.settings import OperatorSettings
 
 QUOTA = ApiError(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: gpus')
@@ -275,7 +275,7 @@ def test_a_reservation_that_kueue_holds_back_or_ends_is_explained() -> None:
     assert (said.reason, "StoppedByKueue: Preempted" in said.message) == ("ReservationPreempted", True)
 
 
-def test_a_reservation_says_when_its_trials_last_checkpointed() -> None:
+def test_a_reservation_says_when_its_trials_last_checkpointed_and_what_its_end_would_cost() -> None:
     """The oldest one counts; a trial without a checkpoint counts from its start, and an ended one not at all."""
     node = reservation_node("lab/podium-reservation-x-0")
     on_it = {"gpus": [node.status.gpus[0].uuid], "startedAt": moment(0)}
@@ -290,11 +290,12 @@ def test_a_reservation_says_when_its_trials_last_checkpointed() -> None:
     annotations = [
         body["metadata"]["annotations"] for body in controller.wire.bodies if "annotations" in body["metadata"]
     ]
-    assert annotations == [{CHECKPOINT_ANNOTATION: "2025-10-09T08:54:20+00:00"}]
+    assert annotations == [{CHECKPOINT_ANNOTATION: "2025-10-09T08:54:20+00:00", COST_ANNOTATION: "0"}]
     controller.wire.bodies.clear()
     for at, marks in ((NOW + 60, 0), (NOW + 40, 0), (NOW + 20, 1)):
-        recorded = replace(seen(0), last_checkpoint=at)
+        recorded = replace(seen(0), last_checkpoint=at, preemption_cost=0.0)
         controller.reconciler(TWO, node, *trials, reservations=(recorded,))
         assert controller.wire.calls.count("mark 0") == marks, "every 30 s at most"
-    controller.reconciler(TWO, node, *trials, make_trial(3, **on_it), reservations=(seen(0),))
-    assert controller.wire.bodies[-1]["metadata"]["annotations"] == {CHECKPOINT_ANNOTATION: "2025-10-09T08:53:20+00:00"}
+    controller.reconciler(TWO, node, *trials, make_trial(3, gpuSeconds=70.0, **on_it), reservations=(seen(0),))
+    first = {CHECKPOINT_ANNOTATION: "2025-10-09T08:53:20+00:00", COST_ANNOTATION: "70"}
+    assert controller.wire.bodies[-1]["metadata"]["annotations"] == first

@@ -1,0 +1,98 @@
+"""Kueue on a cluster, with its own manifests and the feature gate `PriorityBoost`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from podium_devcluster.artifacts import kueue
+from podium_devcluster.cluster import Cluster
+from podium_devcluster.shell import CommandError
+from podium_devcluster.startup import ClusterError
+
+NAMESPACE = "kueue-system"
+FEATURE_GATES = ("PriorityBoost=true",)
+READY_SECONDS = 180.0
+_MANAGER, _SECRET = "kueue-controller-manager", "kueue-webhook-server-cert"
+_USER = 65532  # the manifests forbid root, and the image names no user
+_POD = "/spec/template/spec/containers/0"
+_PROBE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "probe-of-podium-devcluster"},
+}
+
+
+def install(cluster: Cluster) -> None:
+    """Install Kueue, and wait until its webhooks answer. Another call accepts an installed Kueue."""
+    if not cluster.nodes:
+        raise ClusterError(f"cluster {cluster.name} has no node that could run Kueue; start it with --nodes 1 or more")
+    files = kueue.ensure(cluster.cache, cluster.progress)
+    with cluster.progress.step(f"Kueue {files.version}") as step:
+        cluster.load_images([files.archive])
+        step.detail("manifests")
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifests(cluster, files), timeout=120)
+        step.detail("certificate")
+        _until(lambda: _certificate(cluster), "the secret of Kueue's webhooks has a certificate")
+        if not answers(cluster):
+            # A pod sees a secret that was filled after its start only a minute later; a new pod sees it at once.
+            cluster.kubectl("-n", NAMESPACE, "rollout", "restart", f"deployment/{_MANAGER}")
+        step.detail("webhooks")
+        _until(lambda: answers(cluster), "Kueue's webhooks answer")
+
+
+def manifests(cluster: Cluster, files: kueue.Kueue) -> str:
+    """Return the manifests of Kueue for this cluster, as kustomize renders them."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(files.config, Path(folder) / "kueue")
+        (Path(folder) / "kustomization.yaml").write_text(json.dumps(kustomization(files.image)))
+        return cluster.kubectl("kustomize", folder, timeout=60)
+
+
+def kustomization(image: str) -> dict[str, Any]:
+    """Return the changes to Kueue's manifests. Pure.
+
+    They name the image and the feature gates, and let Kueue start on a small busy machine.
+    """
+    changes: list[dict[str, Any]] = [
+        {"op": "replace", "path": f"{_POD}/image", "value": image},
+        {"op": "add", "path": f"{_POD}/imagePullPolicy", "value": "IfNotPresent"},
+        {"op": "add", "path": f"{_POD}/resources", "value": {"requests": {"cpu": "200m", "memory": "128Mi"}}},
+        {"op": "add", "path": f"{_POD}/securityContext/runAsUser", "value": _USER},
+        {"op": "replace", "path": f"{_POD}/readinessProbe/initialDelaySeconds", "value": 1},
+        {"op": "replace", "path": f"{_POD}/readinessProbe/periodSeconds", "value": 1},
+        {"op": "add", "path": f"{_POD}/livenessProbe/timeoutSeconds", "value": 20},
+        {"op": "add", "path": "/spec/strategy", "value": {"type": "Recreate"}},  # two at a time take twice as long
+        {"op": "replace", "path": "/spec/template/spec/terminationGracePeriodSeconds", "value": 1},
+        {"op": "add", "path": f"{_POD}/args/-", "value": f"--feature-gates={','.join(FEATURE_GATES)}"},
+    ]
+    target = {"kind": "Deployment", "name": _MANAGER}
+    return {"resources": ["kueue/default"], "patches": [{"target": target, "patch": json.dumps(changes)}]}
+
+
+def answers(cluster: Cluster) -> bool:
+    """Return whether Kueue's CRDs are served and its webhooks admit an object."""
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(_PROBE))
+    except CommandError:
+        return False
+    return True
+
+
+def _certificate(cluster: Cluster) -> bool:
+    data = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secret", _SECRET, "-o", "json")).get("data") or {}
+    return bool(data.get("tls.crt"))
+
+
+def _until(ready: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not ready():
+        if time.monotonic() > deadline:
+            log = f"kubectl -n {NAMESPACE} logs deployment/{_MANAGER}"
+            raise ClusterError(f"{what}: not within {READY_SECONDS:g} s; see `{log}`")
+        time.sleep(0.5)
