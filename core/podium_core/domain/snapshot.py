@@ -69,6 +69,7 @@ class GpuNeeds:
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
     queue: str = ""  # the job's queue: a GPUQueue, a LocalQueue of Kueue that admits its reservations, or both
+    priority: int = 0  # within the queue: jobs of a higher one come first
 
 
 @dataclass(frozen=True, slots=True)

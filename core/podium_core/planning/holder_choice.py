@@ -78,6 +78,7 @@ class HolderChoice:
                 key=lambda s: (
                     s.trial.key not in ready,
                     not s.trial.intent.pinned,
+                    -s.job.gpus.priority,
                     s.ranked.level != STARVED,
                     held.get(s.job.key, 0),
                 ),
@@ -228,7 +229,17 @@ class HolderChoice:
         owners = [self._owner[u] for u in self._uuids(standing) if u in self._owner]
         if not owners:
             return Why("WaitingForAllGPUs", lambda: "waits until all of its GPUs are free.")
-        return Why("WaitingForHolder", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank}).")
+        first = owners[0]
+        if first.job.gpus.priority > standing.job.gpus.priority and self._share_a_queue(first, standing):
+            theirs, mine = first.job.gpus.priority, standing.job.gpus.priority
+            return Why(
+                "PriorityTooLow", lambda: f"waits for {first.name}: priority {theirs} of its job is above {mine}."
+            )
+        return Why("WaitingForHolder", lambda: f"waits for {first.name} (rank {first.ranked.rank}).")
+
+    def _share_a_queue(self, one: Standing, other: Standing) -> bool:
+        """Return whether the jobs of two trials are in the same queue; without queues, all are."""
+        return True
 
 
 _GPU_RETAINED = Why("GPURetained", lambda: "keeps its GPU.")

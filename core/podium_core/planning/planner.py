@@ -21,6 +21,7 @@ from podium_core.planning.ranking import Standing, standings
 from podium_core.planning.requeue import requeue
 from podium_core.planning.run_queue import plan_run_queues
 from podium_core.planning.slots.pod_quota import pod_quotas
+from podium_core.planning.slots.priority_reclaim import reclaim_for_priority
 from podium_core.planning.slots.rebalancing import rebalance
 from podium_core.planning.slots.slot_reclaim import reclaim_slots
 
@@ -59,7 +60,10 @@ def decide(snapshot: Snapshot) -> Decision:
     queues = plan_run_queues(snapshot, ranked, rules)
     migrations = migrate(snapshot, ranked)
     quotas = pod_quotas(snapshot, closing, migrations.promised, rules)
-    requeues = requeue(snapshot, ranked, queues, reclaim_slots(snapshot, ranked, queues.claims, quotas))
+    reclaims = reclaim_slots(snapshot, ranked, queues.claims, quotas)
+    if any(job.gpus.priority for job in snapshot.jobs):
+        reclaims = reclaims.joined(reclaim_for_priority(snapshot, ranked, queues.claims, quotas, closing, rules))
+    requeues = requeue(snapshot, ranked, queues, reclaims)
     creation = create(snapshot, quotas, closing, ranked, queues.claims)
     others = (*requeues.actions, *migrations.actions, *creation.actions)
     rebalanced = rebalance(snapshot, ranked, queues.claims, others)

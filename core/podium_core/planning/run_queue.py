@@ -19,6 +19,7 @@ from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium_core.planning.holder_choice import HolderChoice, Paces
+from podium_core.planning.queues.job_priority import by_priority
 from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.queues.queued_choice import QueuedChoice
 from podium_core.planning.ranking import Standing
@@ -51,6 +52,8 @@ def plan_run_queues(
     base = list(eligible.values())
     if len(snapshot.jobs) > 1 or any(s.trial.intent.pinned for s in base):  # else they are ordered by rank already
         base.sort(key=_base_key)
+    if any(job.gpus.priority for job in snapshot.jobs):
+        base = by_priority(base, None if rules is None else rules.queue_of)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within both parts
     paces = Paces(snapshot.trials_by_job)

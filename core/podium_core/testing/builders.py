@@ -87,6 +87,7 @@ class JobFields(TypedDict, total=False):
     products: tuple[str, ...]
     memory: int | None
     queue: str
+    priority: int
     suspendable: bool
     checkpointable: bool
     checkpoint_scope: CheckpointScope
@@ -99,7 +100,7 @@ class JobFields(TypedDict, total=False):
 
 _JOB_PATHS = {
     **_in_group("limits", "max_trials", "parallel", "max_failed", "retries", "budget_gpu_seconds", "deadline"),
-    **_in_group("gpus", "products", "memory", "queue", gpus_per_trial="per_trial"),
+    **_in_group("gpus", "products", "memory", "queue", "priority", gpus_per_trial="per_trial"),
     **_in_group("abilities", "suspendable", "checkpointable", "checkpoint_scope", "migratable", "moves_memory"),
     **_in_group("state", "accepted", "suspended", "finished"),
 }

@@ -95,6 +95,9 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "FairShareReached": _Kind(
             _CAPACITY, "waiting because their job holds its fair share", "Wait until other jobs end, or add GPUs."
         ),
+        "PriorityTooLow": _Kind(
+            _CAPACITY, "waiting for a job of higher priority", "Wait, or raise spec.priority of their job."
+        ),
         "OtherJobNext": _Kind(_CAPACITY, "waiting because another job has the GPU next", NOTHING_TO_DO),
         "HolderPinned": _Kind(_CAPACITY, "behind a pinned trial", "Unpin that trial if others must run."),
         "HolderNotPreemptible": _Kind(

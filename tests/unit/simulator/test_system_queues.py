@@ -9,6 +9,7 @@ import pytest
 from simulated import AT_ONCE, curve, job
 
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.testing.builders import change_job
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob
 from podium_simulator.system.results.fairness import jain_index
@@ -81,3 +82,18 @@ def test_a_budget_ends_the_gpu_time_of_a_queue() -> None:
     used = gpu_seconds(outcome, end=600.0)
     assert 100.0 <= used["poor"] <= 100.0 + 2 * SLICE
     assert used["rich"] >= 600.0 - used["poor"] - 3 * SLICE
+
+
+def test_a_search_of_higher_priority_has_the_gpus_of_its_queue_until_it_ends() -> None:
+    """It arrives when the other search has all slots: it gets one for each GPU, and the next queue keeps its share."""
+    early = search("low", trials=8)
+    urgent = job(*[curve(*[0.1] * 10, gap=30.0)] * 2, name="high", queue="team", created=300.0, priority=10)
+    other = replace(early, view=change_job(early.view, queue="team", checkpointable=True, checkpoint_scope="anywhere"))
+    jobs = [replace(other, checkpoints=True), replace(urgent, method=Method()), search("rival")]
+    outcome = run((NodeSpec("a", 2, 4),), jobs, QueueView("team"), QueueView("rival"))
+    ends = {end.job.name: end.ended for end in outcome.jobs}
+    assert ends["high"] <= 300.0 + 2 * 300.0 + 4 * SLICE, "two trials of 300 s share the one GPU of their queue"
+    used = gpu_seconds(outcome, start=330.0 + SLICE, end=ends["high"])
+    assert used["low"] <= 2 * SLICE
+    assert used["rival"] == pytest.approx(used["high"], rel=0.1)
+    assert gpu_seconds(outcome, start=ends["high"])["low"] > 0.0

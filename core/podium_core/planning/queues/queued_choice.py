@@ -2,8 +2,8 @@
 
 Between queues, whole GPUs follow `fair_shares.whole_gpus`. A queue with fewer GPUs than that takes one from a queue
 with more, once its holder's time slice is over; the holder is suspended. Within a queue, the choice is that without
-queues. A GPU that no queue takes this way goes to any trial that may have it, so none idles. A queue never holds more
-than its quota and what it may borrow: its other trials are in no run queue.
+queues: by the priority of the job, then in turn. A GPU that no queue takes this way goes to any trial that may have it,
+so none idles. A queue never holds more than its quota and what it may borrow: its other trials are in no run queue.
 """
 
 from __future__ import annotations
@@ -98,7 +98,13 @@ class QueuedChoice(HolderChoice):
         queues, queue_of, held = self.rules.queues, self.rules.queue_of, dict(self._held)
         turns = self.turns
         for standing in sorted(
-            base, key=lambda s: (not s.trial.intent.pinned, s.ranked.level != STARVED, held.get(s.job.key, 0))
+            base,
+            key=lambda s: (
+                not s.trial.intent.pinned,
+                -s.job.gpus.priority,
+                s.ranked.level != STARVED,
+                held.get(s.job.key, 0),
+            ),
         ):
             name = queue_of[standing.job.key]
             turn = turns.get(name)
@@ -162,6 +168,9 @@ class QueuedChoice(HolderChoice):
             queue = self._turn(standing).queue
             return Why("QueueQuotaReached", lambda: f"waits: queue {queue.name} may hold {queue.most} GPUs at a time.")
         return HolderChoice._behind(self, standing)
+
+    def _share_a_queue(self, one: Standing, other: Standing) -> bool:
+        return self._turn(one) is self._turn(other)
 
     def _is_barred(self, standing: Standing) -> bool:
         """Return whether the trial would take its queue beyond its quota if its run queue admitted it."""

@@ -157,9 +157,14 @@ def test_every_plan_is_sound(snapshot: Snapshot) -> None:
 
 @st.composite
 def queued(draw: st.DrawFn) -> Snapshot:
-    """Any snapshot, whose jobs are in queues with any quotas, or name a missing one."""
+    """Any snapshot, whose jobs have priorities in queues with any quotas, or name a missing one."""
     snapshot = draw(snapshots())
-    jobs = [change_job(job, queue=draw(st.sampled_from(["", "q1", "q2", "missing"]))) for job in snapshot.jobs]
+    jobs = [
+        change_job(
+            job, queue=draw(st.sampled_from(["", "q1", "q2", "missing"])), priority=draw(st.sampled_from([0, 0, 1, -1]))
+        )
+        for job in snapshot.jobs
+    ]
     queues = [
         QueueView(
             name,
@@ -182,6 +187,8 @@ def test_every_plan_with_queues_is_sound(snapshot: Snapshot) -> None:
     assert repr(plan(snapshot)) == repr(made)
     turned = replace(snapshot, jobs=tuple(reversed(snapshot.jobs)), queues=tuple(reversed(snapshot.queues)))
     assert repr(plan(turned)) == repr(made), "the order of the input does not matter"
+    unqueued = replace(snapshot, queues=())
+    assert violations(unqueued, plan(unqueued)) == ()
 
 
 @given(snapshots())
