@@ -77,7 +77,8 @@ def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
     left = sum(trial.ended is None for trial in operator.trials.values())
     text = f"after {now:.0f} virtual seconds {names} has not ended ({count(left, 'trial')} left)"
     drained = ", and is there one that does not drain" if scenario.drains else ""
-    return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
+    budgets = ", and do the budgets of the queues last" if any(q.budget for q in scenario.queues) else ""
+    return f"{text}; do its trials fit a node, and do nodes live longer{drained}{budgets}?"
 
 
 def _job_end(job: Job) -> JobEnd:
