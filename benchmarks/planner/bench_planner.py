@@ -3,11 +3,12 @@
     make bench-planner [OUT=FOLDER]
     python -m benchmarks.planner.bench_planner [--max-gpus 1000] [--ticks 5] [--policies envelope,pareto]
 
-There are two shapes: all trials in one job, and ten jobs that share the GPUs, so that every GPU has trials of several
-jobs. The first plan of a new process reads every curve. A later tick comes after one GPU in a hundred has reported a
-value. The run queues of each plan take effect before the next. Jobs of the policy pareto have three objectives. Growth
-is the exponent of the fitted power of the number of trials (1 = linear). Times are processor seconds of this process,
-as medians of the ticks. Bar: a tick of 10,000 trials on 1,000 GPUs takes less than 1 s.
+There are three shapes: all trials in one job; ten jobs that share the GPUs, so that every GPU has trials of several
+jobs; and 200 jobs in 20 queues of different weights and quotas. The first plan of a new process reads every curve. A
+later tick comes after one GPU in a hundred has reported a value. The run queues of each plan take effect before the
+next. Jobs of the policy pareto have three objectives. Growth is the exponent of the fitted power of the number of
+trials (1 = linear). Times are processor seconds of this process, as medians of the ticks. Bar: a tick of 10,000 trials
+on 1,000 GPUs takes less than 1 s.
 
 Writes bench-planner.md and .png into `--out`; the last line is RESULT {json}.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import process_time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.component.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Plan, WriteRunQueues
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -36,23 +39,44 @@ PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
 POLICIES = "envelope,hermes,fifo"
 
 
+class Shape(NamedTuple):
+    """Number of jobs and of the queues that they are in; 0: without queues."""
+
+    jobs: int
+    queues: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.jobs} in {self.queues} queues" if self.queues else str(self.jobs)
+
+
+SHAPES = (Shape(1), Shape(10), Shape(200, 20))
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Processor seconds of the first plan and of a later tick."""
 
     policy: str
-    jobs: int
+    shape: Shape
     trials: int
     first: float
     tick: float
 
 
-def cluster(gpus: int, jobs: int, policy: str) -> Snapshot:
+def cluster(gpus: int, shape: Shape, policy: str) -> Snapshot:
     """Return a cluster whose GPUs have one running trial each and others that wait, along their curves."""
     random = np.random.default_rng(gpus)
     count = PER_GPU * gpus
+    jobs = min(shape.jobs, count)
     searches = [
-        make_job(f"job-{j}", policy=policy, max_trials=count // jobs, parallel=count // jobs, max_steps=float(STEPS))
+        make_job(
+            f"job-{j}",
+            policy=policy,
+            max_trials=-(-count // jobs),
+            parallel=-(-count // jobs),
+            max_steps=float(STEPS),
+            queue=f"queue-{j % shape.queues}" if shape.queues else "",
+        )
         for j in range(jobs)
     ]
     trials = [_trial(i, jobs, gpus, random) for i in range(count)]
@@ -74,7 +98,11 @@ def cluster(gpus: int, jobs: int, policy: str) -> Snapshot:
         )
         for number, (uuid, keys) in enumerate(by_gpu.items())
     ]
-    return make_snapshot(now=1e4, jobs=searches, trials=trials, gpus=views)
+    queues = [
+        QueueView(f"queue-{q}", weight=1.0 + q % 3, gpus=None if q % 4 else max(1, gpus // 20), minimum=q % 2)
+        for q in range(shape.queues)
+    ]
+    return make_snapshot(now=1e4, jobs=searches, trials=trials, gpus=views, queues=queues)
 
 
 def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> TrialView:
@@ -108,7 +136,7 @@ def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) 
     holders = [gpu.holder for gpu in gpus if gpu.holder is not None]
     reporting = {holders[i] for i in random.choice(len(holders), max(1, len(holders) // 100), replace=False)}
     trials = [_with_new_value(trial, now, random) if trial.key in reporting else trial for trial in snapshot.trials]
-    return make_snapshot(now=now, jobs=snapshot.jobs, trials=trials, gpus=gpus)
+    return make_snapshot(now=now, jobs=snapshot.jobs, trials=trials, gpus=gpus, queues=snapshot.queues)
 
 
 def _with_queue(gpu: GpuView, queue: Sequence[TrialKey], now: float) -> GpuView:
@@ -127,10 +155,10 @@ def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -
     return change_trial(trial, curve=(*trial.curve, point), gpu_seconds=seconds, objective_values=values)
 
 
-def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
+def measure(gpus: int, shape: Shape, policy: str, ticks: int) -> Measured:
     """Measure one policy on one cluster."""
     random = np.random.default_rng(1)
-    snapshot = cluster(gpus, jobs, policy)
+    snapshot = cluster(gpus, shape, policy)
     tune_garbage_collector()  # as the operator does after its caches have been filled
     seconds = []
     for _ in range(ticks + 1):
@@ -140,7 +168,7 @@ def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
         seconds.append(process_time() - start)
         snapshot = after_a_second(snapshot, made, random)
     assert ranked == PER_GPU * gpus
-    return Measured(policy, jobs, PER_GPU * gpus, seconds[0], median(seconds[1:]))
+    return Measured(policy, shape, PER_GPU * gpus, seconds[0], median(seconds[1:]))
 
 
 def growth(rows: Sequence[Measured]) -> float:
@@ -161,7 +189,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = sorted({max(10, round(options.max_gpus * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})
     names = options.policies.split(",")
-    measured = [measure(gpus, jobs, name, options.ticks) for name in names for jobs in (1, 10) for gpus in sizes]
+    measured = [measure(gpus, shape, name, options.ticks) for name in names for shape in SHAPES for gpus in sizes]
     path = options.out / "bench-planner.md"
     line = result_line(summary(measured))
     text = report(measured, path.with_suffix(".png").name) + f"\n```\n{line}\n```\n"
@@ -171,11 +199,11 @@ def main() -> None:
     print(line)
 
 
-def by_policy_and_jobs(measured: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
-    """Return the figures by policy and number of jobs."""
-    table: dict[tuple[str, int], list[Measured]] = {}
+def by_policy_and_shape(measured: Sequence[Measured]) -> dict[tuple[str, Shape], list[Measured]]:
+    """Return the figures by policy and shape."""
+    table: dict[tuple[str, Shape], list[Measured]] = {}
     for row in measured:
-        table.setdefault((row.policy, row.jobs), []).append(row)
+        table.setdefault((row.policy, row.shape), []).append(row)
     return table
 
 
@@ -188,8 +216,8 @@ def summary(measured: Sequence[Measured]) -> dict[str, object]:
         "slowest_tick_seconds": round(max(row.tick for row in largest), 3),
         "slowest_first_plan_seconds": round(max(row.first for row in largest), 3),
         "growth": {
-            f"{name}, jobs {jobs}": round(growth(rows), 2)
-            for (name, jobs), rows in by_policy_and_jobs(measured).items()
+            f"{name}, jobs {shape}": round(growth(rows), 2)
+            for (name, shape), rows in by_policy_and_shape(measured).items()
         },
         "bar_seconds": BAR,
         "holds": max(row.tick for row in largest) < BAR,
@@ -206,9 +234,9 @@ def report(measured: Sequence[Measured], image: str) -> str:
         "| policy | jobs | " + " | ".join(f"{size} trials" for size in sizes) + " | growth |",
         "| --- " * (len(sizes) + 3) + "|",
     ]
-    for (name, jobs), rows in by_policy_and_jobs(measured).items():
+    for (name, shape), rows in by_policy_and_shape(measured).items():
         cells = [f"{1e3 * r.tick:.1f} ({1e3 * r.first:.0f})" for r in sorted(rows, key=lambda r: r.trials)]
-        lines.append(f"| {name} | {jobs} | " + " | ".join(cells) + f" | {growth(rows):.2f} |")
+        lines.append(f"| {name} | {shape} | " + " | ".join(cells) + f" | {growth(rows):.2f} |")
     slowest = max(row.tick for row in measured if row.trials == sizes[-1])
     lines.append(
         f"\nThe slowest tick of {sizes[-1]} trials took {slowest:.3f} s (bar: {BAR:g} s).\n\n![ticks]({image})"
@@ -224,8 +252,9 @@ def plot(measured: Sequence[Measured], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for (name, jobs), rows in by_policy_and_jobs(measured).items():
-        axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=f"{name}, {jobs} job{'s'[: jobs > 1]}")
+    for (name, shape), rows in by_policy_and_shape(measured).items():
+        label = f"{name}, {shape} job{'s'[: shape.jobs > 1]}"
+        axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=label)
     sizes = sorted({row.trials for row in measured})
     axes.plot(sizes, [BAR * size / sizes[-1] for size in sizes], "k--", label="linear to the bar")
     axes.set_xscale("log")

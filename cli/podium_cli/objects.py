@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from podium_cli.exit_codes import CliError, Exit
 from podium_core.conversion.sources import tool_of
 from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, flattened, parse_manifests
 from podium_core.schema.trial import HyperParamTrial
@@ -140,6 +141,14 @@ def parse_node(payload: Payload) -> GPUNode:
     """Return the GPUNode, or raise CliError with the first field that is wrong."""
     try:
         return GPUNode.model_validate(payload)
+    except ValidationError as error:
+        raise _unreadable(payload, error) from error
+
+
+def parse_queue(payload: Payload) -> GPUQueue:
+    """Return the GPUQueue, or raise CliError with the first field that is wrong."""
+    try:
+        return GPUQueue.model_validate(payload)
     except ValidationError as error:
         raise _unreadable(payload, error) from error
 

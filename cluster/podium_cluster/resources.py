@@ -81,6 +81,7 @@ class Page:
 JOBS = Resource("podium.dev", "v1alpha1", "hyperparamjobs", "HyperParamJob")
 TRIALS = Resource("podium.dev", "v1alpha1", "hyperparamtrials", "HyperParamTrial")
 GPUNODES = Resource("podium.dev", "v1alpha1", "gpunodes", "GPUNode", namespaced=False)
+GPUQUEUES = Resource("podium.dev", "v1alpha1", "gpuqueues", "GPUQueue", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)

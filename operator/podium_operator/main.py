@@ -27,6 +27,7 @@ from podium_operator.jobs import handlers
 from podium_operator.metrics import Metrics
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.queues.controller import QueueController
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
@@ -88,7 +89,13 @@ def _wire(api: Api, settings: OperatorSettings, metrics: Metrics) -> tuple[Watch
     )
     actuator = Actuator(api, caches, rules, metrics)
     cleanup = Cleanup(api, caches.cluster_state, settings.image)
-    actors = Actors(actuator, cleanup, ReservationController(api, settings, metrics), Rebalancer(api, settings))
+    actors = Actors(
+        actuator,
+        cleanup,
+        ReservationController(api, settings, metrics),
+        Rebalancer(api, settings),
+        QueueController(api, settings.status_seconds, metrics),
+    )
     status_writer = StatusWriter(api, settings.status_seconds, metrics)
     return caches, Reconciler(settings, caches, FinalLogReader(api), actors, status_writer, metrics)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from podium_core.domain.gpu_queue import QueueShare, QueueUsage
 
 
 class Metrics:
@@ -67,6 +70,42 @@ class Metrics:
             registry=self.registry,
         )
         self.job = JobGauges.of(self.registry)
+        self.queue = QueueGauges.of(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGauges:
+    """Gauges of single GPUQueues. Their label is the name of the queue."""
+
+    gpus: Gauge
+    gpu_seconds: Gauge
+    waiting: Gauge
+
+    @staticmethod
+    def of(registry: CollectorRegistry) -> QueueGauges:
+        """Create the gauges in a registry."""
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"podium_queue_{name}", text, ["queue", *labels], registry=registry)
+
+        return QueueGauges(
+            gpus=gauge("gpus", "GPUs of the queue by state: nominal, deserved, used, borrowed", "state"),
+            gpu_seconds=gauge("gpu_seconds", "GPU-seconds that the queue has used in total"),
+            waiting=gauge("waiting_trials", "Trials of the queue that want a GPU and have none"),
+        )
+
+    def export(self, shares: Iterable[QueueShare], usage: Mapping[str, QueueUsage]) -> None:
+        """Set the gauges of the present queues, and forget the others."""
+        for one in (self.gpus, self.gpu_seconds, self.waiting):
+            one.clear()
+        for share in shares:
+            name = share.queue
+            self.gpus.labels(name, "nominal").set(share.nominal)
+            self.gpus.labels(name, "deserved").set(share.deserved)
+            self.gpus.labels(name, "used").set(share.held)
+            self.gpus.labels(name, "borrowed").set(share.borrowed)
+            self.gpu_seconds.labels(name).set(usage.get(name, QueueUsage()).total)
+            self.waiting.labels(name).set(share.waiting)
 
 
 @dataclass(frozen=True, slots=True)

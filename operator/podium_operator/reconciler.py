@@ -22,8 +22,9 @@ from podium_cluster.component.garbage_collection import tune_garbage_collector
 from podium_cluster.component.logs import about
 from podium_core.curves.prediction.final_value import Forecast, predictions
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
+from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
-from podium_core.planning.planner import plan
+from podium_core.planning.planner import decide
 from podium_core.planning.ranking import RankingError
 from podium_core.planning.slots.promised_slots import promises
 from podium_operator.act.actuator import Actuator
@@ -37,6 +38,7 @@ from podium_operator.observe.observation import Observation, observe
 from podium_operator.observe.requeue_costs import RequeueCosts
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.queues.controller import QueueController, job_queues
 from podium_operator.report import gauges
 from podium_operator.report.status_writer import Report, StatusWriter
 from podium_operator.reservations.controller import ReservationController
@@ -52,6 +54,7 @@ class GuardedPlan:
 
     plan: Plan
     left_out: Mapping[JobKey, str]  # the reason, for people
+    shares: tuple[QueueShare, ...] = ()  # standing of each queue
 
 
 def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
@@ -62,7 +65,8 @@ def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
     left_out: dict[JobKey, str] = {}
     while True:
         try:
-            return GuardedPlan(plan(snapshot), left_out)
+            decision = decide(snapshot)
+            return GuardedPlan(decision.plan, left_out, decision.shares)
         except RankingError as error:
             with about(namespace=error.job.namespace, job=error.job.name):
                 log.exception("job %s/%s is left unchanged: %s", *error.job, error)
@@ -94,6 +98,7 @@ class Actors:
     cleanup: Cleanup
     reservation_controller: ReservationController
     rebalancer: Rebalancer
+    queue_controller: QueueController
 
 
 class Reconciler:
@@ -115,6 +120,7 @@ class Reconciler:
         self._cleanup = actors.cleanup
         self._reservation_controller = actors.reservation_controller
         self._rebalancer = actors.rebalancer
+        self._queue_controller = actors.queue_controller
         self._status_writer = status_writer
         self._metrics = metrics
         self._requeue_costs = RequeueCosts()
@@ -166,6 +172,7 @@ class Reconciler:
             self._requeue_costs.update(cluster, observations)
             snapshot = self._snapshot(cluster, observations)
             guarded = self._plan(snapshot)
+            self._queue_controller.record(cluster, guarded.shares)
         with self._metrics.part_seconds.labels("run_queues").time():
             actions = await self._rebalancer.admit(
                 cluster, observations, guarded.plan.actions, self._actuator.in_backoff()
@@ -181,7 +188,8 @@ class Reconciler:
 
     def _snapshot(self, cluster: ClusterState, observations: Mapping[TrialKey, Observation]) -> Snapshot:
         rules, full_nodes = self._rebalancer.rules, self._rebalancer.full_nodes(cluster.now)
-        return build_snapshot(cluster, observations, self._requeue_costs.mean, rules, full_nodes)
+        queues = self._queue_controller.views(cluster)
+        return build_snapshot(cluster, observations, self._requeue_costs.mean, rules, full_nodes, queues)
 
     def _plan(self, snapshot: Snapshot) -> GuardedPlan:
         guarded = plan_guarded(snapshot)
@@ -280,6 +288,8 @@ class Reconciler:
                 migrations=migrations,
                 rebalanced=self._rebalancer.moves_to_store(cluster, undeleted),
                 left_out=guarded.left_out,
+                queues=job_queues(snapshot),
             )
             await self._status_writer.write(cluster, observations, snapshot, report)
+            await self._queue_controller.write(cluster, snapshot, guarded.shares)
         await self._cleanup.delete_expired(cluster)

@@ -17,7 +17,7 @@ from podium_core.domain.actions import Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.invariants import violations
-from podium_core.planning.planner import plan
+from podium_core.planning.planner import Decision, decide, plan
 from podium_core.policies.registry import create
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system import operator
@@ -37,15 +37,15 @@ def test_plans_are_valid_and_do_not_depend_on_earlier_cycles(
     """
     cycles = 0
 
-    def plan_twice(snapshot: Snapshot) -> Plan:
+    def decide_twice(snapshot: Snapshot) -> Decision:
         nonlocal cycles
         cycles += 1
-        warm = plan(snapshot)
+        warm = decide(snapshot)
         with empty_cache():
-            assert repr(plan(snapshot)) == repr(warm)
+            assert repr(decide(snapshot)) == repr(warm)
         return warm
 
-    monkeypatch.setattr(operator, "plan", plan_twice)
+    monkeypatch.setattr(operator, "decide", decide_twice)
     outcome = simulate(search_scenario(name, settings, faults=Faults(pod=150.0)), checked=True)
     assert outcome.broken == ()
     assert cycles == outcome.plans > 50

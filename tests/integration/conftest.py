@@ -53,7 +53,7 @@ def plane() -> Iterator[Cluster | None]:
     try:
         cluster.up()
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        names = ("hyperparamjobs", "hyperparamtrials", "gpunodes")
+        names = ("hyperparamjobs", "hyperparamtrials", "gpunodes", "gpuqueues")
         for name in names:
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=20s")
         yield cluster

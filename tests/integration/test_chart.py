@@ -346,7 +346,8 @@ def test_reservations_have_a_class_below_the_trials_and_both_components_are_conf
 
 def test_the_chart_contains_the_crds() -> None:
     names = {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").glob("*.yaml")}
-    assert names == {"hyperparamjobs.podium.dev", "hyperparamtrials.podium.dev", "gpunodes.podium.dev"}
+    plurals = ("gpunodes", "gpuqueues", "hyperparamjobs", "hyperparamtrials")
+    assert names == {f"{plural}.podium.dev" for plural in plurals}
 
 
 def test_the_cluster_accepts_the_first_job_in_the_notes(tool: Tool, namespace: str) -> None:

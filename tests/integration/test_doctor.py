@@ -96,7 +96,7 @@ def test_before_the_installation_a_node_of_another_plugin_is_a_warning(
     assert results["NamespacePodSecurity", f"namespace {name}"] == ("skipped", "the namespace does not exist yet")
     for check in ("CgroupVersion", "CgroupDriver", "FeatureGates"):
         assert results[check, name][0] == "skipped", "there is no kubelet"
-    for crd in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
+    for crd in ("hyperparamjobs", "hyperparamtrials", "gpunodes", "gpuqueues"):
         assert results["CRDs", f"{crd}.podium.dev"][0] == "ok", "as the real API server stores it"
 
 

@@ -1,4 +1,4 @@
-"""Commands `podium get jobs`, `get trials JOB` and `get gpus`: plain tables for terminals and pipes, or data."""
+"""Commands `podium get jobs`, `trials JOB`, `gpus` and `queues`: plain tables for terminals and pipes, or data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.objects import parse_job, parse_node, read_searches, saved_at
+from podium_cli.objects import parse_job, parse_node, parse_queue, read_searches, saved_at
 from podium_cli.options.common import AllNamespaces, Kubeconfig, KubeContext, Namespace, Output, examples, one_of
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import show
@@ -17,20 +17,22 @@ from podium_cli.session import Session, run_with_cluster
 from podium_cli.structured import print_data
 from podium_cli.views import gpus as gpus_view
 from podium_cli.views import jobs as jobs_view
+from podium_cli.views import queues as queues_view
 from podium_cli.views.trials import ORDERS, trials_data, trials_table
 from podium_cluster import clock
-from podium_cluster.resources import GPUNODES, JOBS
+from podium_cluster.resources import GPUNODES, GPUQUEUES, JOBS
 from podium_core.schema.job import HyperParamJob
 
 app = typer.Typer()
 get = typer.Typer(
-    help="List jobs, the trials of a job, or the GPUs of the cluster.",
+    help="List jobs, the trials of a job, or the GPUs and queues of the cluster.",
     no_args_is_help=True,
     epilog=examples(
         "podium get jobs -A",
         "podium get trials digits",
         "podium get trials digits --sort-by value | head",
         "podium get gpus",
+        "podium get queues",
     ),
 )
 app.add_typer(get, name="get")
@@ -98,6 +100,17 @@ def gpus(
     run_with_cluster(_gpus(Session.of(namespace, kubeconfig, context), output))
 
 
+@get.command(epilog=examples("podium get queues", "podium get queues -o json"))
+def queues(
+    output: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """List the queues that share the GPUs, with what each deserves and uses."""
+    run_with_cluster(_queues(Session.of(namespace, kubeconfig, context), output))
+
+
 async def _jobs(session: Session, namespace: str | None, output: str) -> None:
     async with session.api() as api:
         found = (await api.list(JOBS, namespace))["items"]
@@ -123,3 +136,15 @@ async def _gpus(session: Session, output: str) -> None:
         show(gpus_view.table(nodes, datetime.fromtimestamp(clock.now(), UTC)))
     else:
         print_data(gpus_view.data(nodes), output)
+
+
+async def _queues(session: Session, output: str) -> None:
+    async with session.api() as api:
+        found = [parse_queue(item) for item in (await api.list(GPUQUEUES))["items"]]
+    found.sort(key=lambda queue: queue.metadata.name)
+    if output != "table":
+        print_data(queues_view.data(found), output)
+    elif found:
+        show(queues_view.table(found))
+    else:
+        print("no GPUQueue: jobs share the GPUs without queues", file=sys.stderr)

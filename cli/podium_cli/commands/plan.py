@@ -13,10 +13,12 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, read_jobs
 from podium_cli.options import curves as curve_options
 from podium_cli.options import faults as fault_options
+from podium_cli.options import queues as queue_options
 from podium_cli.options import system as system_options
 from podium_cli.options.common import Output, examples
 from podium_cli.options.curves import CurveOptions, goal_option, read_traces
 from podium_cli.options.faults import FaultOptions
+from podium_cli.options.queues import check_queue, read_queues
 from podium_cli.options.system import (
     MachineOptions,
     SearchOptions,
@@ -53,6 +55,7 @@ app = typer.Typer()
         "podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75",
         "podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2",
         "podium plan job.yaml last-search.jsonl --gpus 8 --drain node-0@3600-7200",
+        "podium plan job.yaml last-search.jsonl --gpus 8 --queues queues.yaml",
         "podium plan job.yaml last-search.jsonl -o json",
     )
 )
@@ -85,6 +88,7 @@ def plan(
     crashes: fault_options.Crashes = None,
     agent_silent: fault_options.AgentSilent = None,
     drain: fault_options.Drains = None,
+    queues: queue_options.Queues = None,
 ) -> None:
     """Forecast a job before anything runs: end, best value, suspensions, GPU hours.
 
@@ -98,7 +102,9 @@ def plan(
     faults = FaultOptions(node_fails, pod_fails, crashes, agent_silent, tuple(drain or ()))
     system = SystemOptions(nodes, slots, load, gpu_memory, faults, telemetry, exact)
     method = _method(read, view, job, machine, gpu_memory)
-    where = place_of(machine, SearchOptions(seeds), system, method)
+    sharing = read_queues(queues)
+    check_queue(view, sharing)
+    where = replace(place_of(machine, SearchOptions(seeds), system, method), queues=sharing)
     traces = read_traces(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
     if len(traces) != 1:
         text = f"a forecast needs the curves of one search (got {len(traces)}); name one file"

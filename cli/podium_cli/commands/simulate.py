@@ -58,6 +58,7 @@ def _complete_policy(incomplete: str) -> list[str]:
         "podium simulate --gpus 8 --nodes 2 --report simulation.html",
         "podium simulate --system --nodes 2 --drain node-1@3600-7200",
         "podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12",
+        "podium simulate --system --jobs 6 --queues queues.yaml --trials 12",
     )
 )
 def simulate(
@@ -147,6 +148,7 @@ def simulate(
     jobs: arrival_options.Jobs = None,
     arrivals: arrival_options.Every = None,
     users: arrival_options.Users = None,
+    queues: arrival_options.Queues = None,
 ) -> None:
     """Replay policies on recorded learning curves, to see which finds good trials soonest.
 
@@ -167,7 +169,7 @@ def simulate(
         output,
         report,
     )
-    several = ArrivalOptions(jobs, arrivals, users)
+    several = ArrivalOptions(jobs, arrivals, users, queues)
     if not system and report is None:
         arrival_options.check_alone(several)
         needs_no_system(asked)

@@ -180,7 +180,7 @@ async def _workloads(api: Api, namespace: str | None) -> tuple[Workload, ...] | 
 async def _crds(api: Api) -> tuple[CrdFacts, ...] | Unread:
     """Return Podium's CRDs; each is read by name, because the others of a cluster may be large."""
     found: list[CrdFacts] = []
-    for plural in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
+    for plural in ("hyperparamjobs", "hyperparamtrials", "gpunodes", "gpuqueues"):
         one = await _attempt(api.get(CRDS, f"{plural}.{GROUP}"), payloads.crd_facts)
         if isinstance(one, Unread) and one.status == 404:
             continue

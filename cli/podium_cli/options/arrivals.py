@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.queues import read_queues
 from podium_cli.options.system import MAX_COUNT
 from podium_cli.output import show
 from podium_cli.structured import print_data
 from podium_cli.views import arrivals as arrivals_view
+from podium_core.domain.gpu_queue import QueueUsage
 from podium_simulator.system.inputs.arrivals import Arrivals, ArrivalsComparison
 from podium_views import formatting
 
@@ -49,14 +52,26 @@ Users = Annotated[
     ),
 ]
 
+Queues = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File of GPUQueues that share the GPUs, as for kubectl apply. The jobs belong to them in turn.",
+        show_default="no queues",
+        readable=False,
+        rich_help_panel=PANEL,
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """Number of jobs, seconds between two arrivals, and number of users; None if not given."""
+    """Number of jobs, seconds between two arrivals, number of users, and file of queues; None if not given."""
 
     jobs: int | None
     every: float | None
     users: int | None
+    queues: Path | None = None
 
 
 def check_alone(options: ArrivalOptions) -> None:
@@ -85,6 +100,9 @@ def parse_arrivals(options: ArrivalOptions, trials: int, *, reports: bool) -> Ar
     if every is not None and not 0.0 <= every <= WEEK:
         text = f"--arrivals: must be 0 to {WEEK:g} seconds (got {every:g}); give a time between two arrivals"
         raise CliError(Exit.USAGE, "InvalidTime", text)
+    queues = read_queues(options.queues)
+    if queues:
+        _check_queues(options, jobs, len(queues))
     if users is not None:
         _number("--users", users, jobs, f"users of {formatting.count(jobs, 'job')} (--jobs)")
     if jobs == 1:
@@ -95,12 +113,26 @@ def parse_arrivals(options: ArrivalOptions, trials: int, *, reports: bool) -> Ar
     if reports:
         text = f"--report: it draws one job, and --jobs is {jobs}; omit --report (-o json contains every job)"
         raise CliError(Exit.USAGE, "SingleJobOnly", text)
+    if queues:  # each is a user: namespaces and usage are those of the cluster, which is not simulated
+        fresh = tuple(replace(queue, namespaces=None, usage=QueueUsage()) for queue in queues)
+        return Arrivals(jobs, every or 0.0, len(fresh), fresh)
     return Arrivals(jobs, every or 0.0, users or jobs)
+
+
+def _check_queues(options: ArrivalOptions, jobs: int, queues: int) -> None:
+    """Raise CliError unless each queue has a job, and users are not given, too."""
+    if options.users is not None:
+        text = f"--users: {options.users} has no effect with --queues, as each queue is a user"
+        raise CliError(Exit.USAGE, "OptionUnused", f"{text}; omit one of them")
+    if jobs < max(2, queues):
+        text = f"--jobs: {jobs} is too few for {formatting.count(queues, 'queue')} (--queues)"
+        raise CliError(Exit.USAGE, "TooFew", f"{text}; give at least {max(2, queues)}")
 
 
 def _given(options: ArrivalOptions) -> list[str]:
     every = {"--jobs": options.jobs, "--arrivals": options.every, "--users": options.users}
-    return [f"{option}: {value:g}" for option, value in every.items() if value is not None]
+    files = [f"--queues: {options.queues}"] if options.queues is not None else []
+    return [*(f"{option}: {value:g}" for option, value in every.items() if value is not None), *files]
 
 
 def _number(option: str, number: int, maximum: int, what: str) -> None:
@@ -119,5 +151,5 @@ def print_comparisons(comparisons: Sequence[ArrivalsComparison], output: str) ->
         print(arrivals_view.heading(one))
         show(arrivals_view.table(one))
         if one.arrivals.users > 1:
-            print(arrivals_view.BY_USER)
+            print(arrivals_view.by_user_heading(one))
             show(arrivals_view.by_user(one))

@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.table import Table
 
 from podium_cli.views.system import NEVER, drained, switch
-from podium_simulator.system.inputs.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
+from podium_simulator.system.inputs.arrivals import Arrivals, ArrivalsComparison, ArrivalsRun, ArrivedJob
 from podium_views import formatting
 
 COLUMNS = (
@@ -28,6 +28,10 @@ BY_USER = (
     "GPU time by user; in brackets the GPU time held while other users had unfinished jobs, over an equal share of it:"
 )
 
+BY_QUEUE = (
+    "GPU time by queue; in brackets the GPU time held while other queues had unfinished jobs, over its share by weight:"
+)
+
 
 def heading(comparison: ArrivalsComparison) -> str:
     """Return a sentence with the curves, the jobs and the simulated system."""
@@ -36,7 +40,7 @@ def heading(comparison: ArrivalsComparison) -> str:
     when = f"one every {formatting.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
         f"{formatting.search(comparison.trace)}: {formatting.count(arrivals.jobs, 'job')} of "
-        f"{formatting.count(arrivals.users, 'user')}, {when}, {formatting.count(comparison.size, 'trial')} each, on "
+        f"{_users(arrivals)}, {when}, {formatting.count(comparison.size, 'trial')} each, on "
         f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}, "
         f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
         f"{formatting.count(len(_rounds(comparison)), 'round')}, the whole system simulated. "
@@ -59,13 +63,23 @@ def table(comparison: ArrivalsComparison) -> Table:
     return view
 
 
+def by_user_heading(comparison: ArrivalsComparison) -> str:
+    """Return the line above the table of users, or of queues."""
+    return BY_QUEUE if comparison.arrivals.queues else BY_USER
+
+
 def by_user(comparison: ArrivalsComparison) -> Table:
     """Return each user's share of the GPU time; the columns are users or policies, whichever are fewer."""
     names, users = fastest_first(comparison), [user.user for user in _rounds(comparison)[0].users]
     rows = [[_share(comparison.runs[name], place) for place in range(len(users))] for name in names]
     heads, sides, first = users, names, "POLICY"
     if len(users) > len(names):
-        rows, heads, sides, first = [list(row) for row in zip(*rows, strict=True)], names, users, "USER"
+        rows, heads, sides, first = (
+            [list(row) for row in zip(*rows, strict=True)],
+            names,
+            users,
+            "QUEUE" if comparison.arrivals.queues else "USER",
+        )
     view = _table((first, *(head.upper() for head in heads)))
     for side, row in zip(sides, rows, strict=True):
         view.add_row(side, *row)
@@ -88,6 +102,13 @@ def data(comparisons: Sequence[ArrivalsComparison]) -> list[dict[str, object]]:
     Times are seconds from a job's arrival. null means never, or no competition between users.
     """
     return [_plain(comparison) for comparison in comparisons]
+
+
+def _users(arrivals: Arrivals) -> str:
+    if not arrivals.queues:
+        return formatting.count(arrivals.users, "user")
+    weights = " : ".join(f"{weight:g}" for weight in arrivals.weights.values())
+    return f"{formatting.count(len(arrivals.queues), 'queue')} of weight {weights}"
 
 
 def _table(columns: Sequence[str]) -> Table:
@@ -150,6 +171,7 @@ def _plain(comparison: ArrivalsComparison) -> dict[str, object]:
         "leftOut": comparison.trace.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
+        "queues": [{"name": queue.name, "weight": queue.weight} for queue in arrivals.queues],
         "arrivalSeconds": arrivals.every,
         "trials": comparison.size,
         "rounds": len(_rounds(comparison)),

@@ -35,8 +35,7 @@ def findings(
         *(_memory_not_movable(job) if reserved_gpus else ()),
     )
     optional = _optional(job) if missing_packages is None else ()
-    queue = () if reserved_gpus else _queue(job)
-    return errors or (*job_warnings(job.spec), *optional, *queue, *template_warnings(job.spec))
+    return errors or (*job_warnings(job.spec), *optional, *template_warnings(job.spec))
 
 
 def errors_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -68,15 +67,6 @@ def _optional(job: HyperParamJob) -> Iterator[Finding]:
     if job.spec.search.algorithm == "gp":
         message = f"gp needs PyTorch, which Podium's image does not have: install {GP_EXTRA} in the operator's image"
         yield warning("SearcherOptional", "spec.search.algorithm", message, cluster_only=True)
-
-
-def _queue(job: HyperParamJob) -> Iterator[Finding]:
-    if job.spec.queue is not None:
-        message = (
-            f"queue {job.spec.queue} admits GPU reservations, and there are none with gpus.mode dedicated: Podium then "
-            "gives the job its GPUs without Kueue. Remove queue, or install with gpus.mode reservations"
-        )
-        yield warning("QueueUnused", "spec.queue", message, cluster_only=True)
 
 
 def _memory_not_movable(job: HyperParamJob) -> Iterator[Finding]:

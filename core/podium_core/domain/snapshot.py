@@ -12,6 +12,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage, Population
@@ -67,7 +68,8 @@ class GpuNeeds:
     per_trial: int
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
-    queue: str = ""  # LocalQueue of Kueue that admits the reservations; empty: the default of the installation
+    queue: str = ""  # the job's queue: a GPUQueue, a LocalQueue of Kueue that admits its reservations, or both
+    priority: int = 0  # within the queue: jobs of a higher one come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +358,10 @@ class Snapshot:
     epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force
     rebalancing: RebalancingRules | None = None  # None: rebalancing is off
     full_nodes: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that rejected pods of the job for now
+    queues: tuple[QueueView, ...] = ()  # empty: jobs share the GPUs without queues
     _trials_by_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _gpus_by_trial: dict[TrialKey, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _holders: dict[TrialKey, TrialView] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def trials_by_job(self) -> Mapping[JobKey, Sequence[TrialView]]:
@@ -371,3 +376,20 @@ class Snapshot:
                 group.append(trial)
             self._trials_by_job.update(groups)
         return self._trials_by_job
+
+    @property
+    def holders(self) -> Mapping[TrialKey, TrialView]:
+        """Return the trials that hold a GPU, by key. They are collected once, for all users."""
+        if not self._holders:
+            held = {gpu.holder for gpu in self.gpus}
+            self._holders.update((trial.key, trial) for trial in self.trials if trial.key in held)
+        return self._holders
+
+    @property
+    def gpus_by_trial(self) -> Mapping[TrialKey, Sequence[str]]:
+        """Return the UUIDs of the GPUs that report each trial. They are collected once, for all users."""
+        if not self._gpus_by_trial:
+            for gpu in self.gpus:
+                for key in gpu.trials:
+                    self._gpus_by_trial.setdefault(key, []).append(gpu.uuid)
+        return self._gpus_by_trial

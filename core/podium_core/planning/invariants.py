@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from podium_core.domain.actions import (
     CreatePod,
@@ -21,6 +21,7 @@ from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.completion import close
 from podium_core.planning.migration import is_migrating_away
+from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.ranking import Standing, standings
 
 
@@ -113,11 +114,29 @@ def _work_conserving(snapshot: Snapshot, plan: Plan) -> list[str]:
     ):  # in the order of the agents
         if busy.isdisjoint(able[key]) and all(key in order[uuid] for uuid in able[key]):
             busy |= able[key]
+    rules = QueueRules.of(snapshot)
+    idle = {key: mine for key, mine in sorted(able.items()) if not mine & busy}
+    if rules is not None and idle:
+        idle = _within_quota(snapshot, rules, idle, {key: able[key] for key in able if able[key] <= busy})
     return [
-        f"{key.name} can run, but no trial is to hold {', '.join(sorted(mine))}"
-        for key, mine in sorted(able.items())
-        if not mine & busy
+        f"{key.name} can run, but no trial is to hold {', '.join(sorted(mine))}" for key, mine in sorted(idle.items())
     ]
+
+
+def _within_quota(
+    snapshot: Snapshot, rules: QueueRules, idle: Mapping[TrialKey, set[str]], busy: Mapping[TrialKey, set[str]]
+) -> dict[TrialKey, set[str]]:
+    """Return the idle trials whose queue may hold their GPUs beside those that its trials may hold."""
+    name_of = {t.key: rules.queue_of[t.job] for t in snapshot.trials if t.job in rules.queue_of}
+    held: dict[str, set[str]] = {}
+    for key, mine in busy.items():
+        held.setdefault(name_of[key], set()).update(mine)
+    within = {}
+    for key, mine in idle.items():
+        most = rules.queues[name_of[key]].most
+        if most is None or len(held.get(name_of[key], ())) + len(mine) <= most:
+            within[key] = mine
+    return within
 
 
 def _position(order: Sequence[TrialKey], key: TrialKey) -> int:

@@ -35,6 +35,7 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
             tuple(spec.gpus.products),
             memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
             queue=spec.queue or "",
+            priority=spec.priority,
         ),
         abilities=Abilities(
             suspendable=suspendable,

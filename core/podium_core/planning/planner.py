@@ -7,23 +7,40 @@ no clock and no randomness: `snapshot.now` is the time, and ties are broken by n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from podium_core.domain.actions import EndTrial, LazyRanks, Plan, TrialRank
+from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.completion import close
 from podium_core.planning.creation import create
 from podium_core.planning.early_stopping import end_paused, stop_early
 from podium_core.planning.migration import is_migrating_away, migrate
+from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.ranking import Standing, standings
 from podium_core.planning.requeue import requeue
 from podium_core.planning.run_queue import plan_run_queues
 from podium_core.planning.slots.pod_quota import pod_quotas
+from podium_core.planning.slots.priority_reclaim import reclaim_for_priority
 from podium_core.planning.slots.rebalancing import rebalance
 from podium_core.planning.slots.slot_reclaim import reclaim_slots
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, and the standing of each queue; without queues there is none."""
+
+    plan: Plan
+    shares: tuple[QueueShare, ...] = ()
+
+
 def plan(snapshot: Snapshot) -> Plan:
-    """Return the plan for a snapshot.
+    """Return the plan for a snapshot; see `decide`."""
+    return decide(snapshot).plan
+
+
+def decide(snapshot: Snapshot) -> Decision:
+    """Return the plan for a snapshot, and the shares of the queues.
 
     The steps, in this order:
 
@@ -37,12 +54,16 @@ def plan(snapshot: Snapshot) -> Plan:
     O(points + n log n + slots * GPUs * jobs).
     """
     ended_now = close(snapshot)
+    rules = QueueRules.of(snapshot)
     stopped = stop_early(standings(snapshot, ended_now), ended_now)
     ranked, closing = stopped.standings, stopped.closing
-    queues = plan_run_queues(snapshot, ranked)
+    queues = plan_run_queues(snapshot, ranked, rules)
     migrations = migrate(snapshot, ranked)
-    quotas = pod_quotas(snapshot, closing, migrations.promised)
-    requeues = requeue(snapshot, ranked, queues, reclaim_slots(snapshot, ranked, queues.claims, quotas))
+    quotas = pod_quotas(snapshot, closing, migrations.promised, rules)
+    reclaims = reclaim_slots(snapshot, ranked, queues.claims, quotas)
+    if any(job.gpus.priority for job in snapshot.jobs):
+        reclaims = reclaims.joined(reclaim_for_priority(snapshot, ranked, queues.claims, quotas, closing, rules))
+    requeues = requeue(snapshot, ranked, queues, reclaims)
     creation = create(snapshot, quotas, closing, ranked, queues.claims)
     others = (*requeues.actions, *migrations.actions, *creation.actions)
     rebalanced = rebalance(snapshot, ranked, queues.claims, others)
@@ -62,7 +83,7 @@ def plan(snapshot: Snapshot) -> Plan:
     ]
     parts = (queues, requeues, creation, rebalanced, paused_ends)
     wakes = [at for at in (*(part.wake_at for part in parts), *deadlines) if at is not None]
-    return Plan(
+    made = Plan(
         actions=(
             *closing.actions,
             *stopped.actions,
@@ -74,6 +95,7 @@ def plan(snapshot: Snapshot) -> Plan:
         ranks=LazyRanks(ranks),
         wake_at=min(wakes, default=None),
     )
+    return Decision(made, queues.shares)
 
 
 def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], unreserved: Collection[str]) -> TrialRank:

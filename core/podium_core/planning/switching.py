@@ -1,9 +1,9 @@
 """Rule for taking a GPU from its holder: the same for all policies, with the numbers that decide.
 
 Within a job, the rival's gain (difference of scores) must exceed the fraction of its remaining time that the switch
-costs, plus the policy's hysteresis. Between jobs, the job that holds more GPUs gives one up, at most once in JOB_TURN
-seconds. A holder that cannot be suspended is requeued, which costs more and so happens less often. One that cannot
-checkpoint either keeps its GPU.
+costs, plus the policy's hysteresis. Between jobs of different priority, the lower one gives its GPU up. Between others,
+the job that holds more GPUs gives one up, at most once in a time slice. A holder that cannot be suspended is requeued,
+which costs more and so happens less often. One that cannot checkpoint either keeps its GPU.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def judge_switch(
         if rival.trial.intent.pinned:
             return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
         return Verdict(False, "HolderPinned", lambda: f"{holder.name} is pinned.")
+    if rival.job.gpus.priority != holder.job.gpus.priority:
+        return _between_priorities(rival, current, costs)
     if rival.job is not holder.job and rival.job.key != holder.job.key:
         return _between_jobs(rival, current, costs, held)
     return _within_job(rival, current, costs, pace)
@@ -114,6 +116,19 @@ def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: M
     if waits_longest:
         return Verdict(True, rival.ranked.reason, lambda: f"{text}; it has waited longest for its next value.")
     return Verdict(True, "FairShare", lambda: f"{text}; after {time_slice:g} s one GPU changes jobs.")
+
+
+def _between_priorities(rival: Standing, current: CurrentHolder, costs: Costs) -> Verdict:
+    holder, time_slice = current.standing, job_time_slice(current, costs)
+    holder_side, rival_side = holder.job.gpus.priority, rival.job.gpus.priority
+    text = f"job {holder.job.key.name} has priority {holder_side}, job {rival.job.key.name} has {rival_side}"
+    if rival_side < holder_side:
+        return Verdict(False, "PriorityTooLow", lambda: f"{text}.")
+    if current.held_for < time_slice:
+        return Verdict(
+            False, "MinTimeSlice", lambda: f"{text}; a time slice between jobs lasts at least {time_slice:g} s.", True
+        )
+    return Verdict(True, "HigherPriority", lambda: f"{text}.")
 
 
 def _within_job(rival: Standing, current: CurrentHolder, costs: Costs, pace: Callable[[], float | None]) -> Verdict:

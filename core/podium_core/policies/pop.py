@@ -135,9 +135,7 @@ def _concurrent_trials(curves: CurveTable, job: JobView, snapshot: Snapshot) -> 
     """Return how many of the job's trials can run at a time; without GPUs the order does not matter."""
     if not job.gpus.per_trial:
         return 1.0
-    return concurrent_trials(
-        job, snapshot, lambda key: (row := curves.rows.get(key)) is not None and not curves.done[row]
-    )[0]
+    return concurrent_trials(job, snapshot, {key for key, row in curves.rows.items() if not curves.done[row]})[0]
 
 
 class _Confidence(RowCache):

@@ -18,7 +18,7 @@ slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,7 @@ def starved_rows(
     mean = each[live].sum() / count + switch  # the largest take no less, and no more trials run than there are GPUs
     if (snapshot.now - curves.last_report[live].min()) * min_share * gpus <= (count - gpus) * mean:
         return ()
-    concurrent, rivals = concurrent_trials(
-        job, snapshot, lambda key: (row := curves.rows.get(key)) is not None and bool(live[row])
-    )
+    concurrent, rivals = concurrent_trials(job, snapshot, {key for key, row in curves.rows.items() if live[row]})
     if not concurrent or count <= concurrent:
         return ()
     slices = (
@@ -109,14 +107,16 @@ def _sum_of_largest(periods: Floats, count: float) -> float:
     return float(count * falling[0] - least[:whole].sum() - (count - whole) * least[min(whole, len(least) - 1)])
 
 
-def concurrent_trials(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> tuple[float, int]:
+def concurrent_trials(job: JobView, snapshot: Snapshot, live: Collection[TrialKey]) -> tuple[float, int]:
     """Return how many of the job's live trials can run at a time, and the number of rival jobs.
 
-    Jobs that may use the same GPUs share them evenly. Where pods are not bound to GPUs (a replay), each trial may use
-    any GPU.
+    `live`: keys of the live trials. Jobs that may use the same GPUs share them evenly. Where pods are not bound to GPUs
+    (a replay), each trial may use any GPU.
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
-    job_gpus = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
+    places = snapshot.gpus_by_trial
+    mine = {uuid for key in live for uuid in places.get(key, ())}
+    job_gpus = [gpu for gpu in fitting if gpu.uuid in mine] or fitting
     reserved = all(gpu.availability.reserved_for is not None for gpu in job_gpus)
     rivals = sum(_competes(job, other, reserved=reserved) for other in snapshot.jobs if other.key != job.key)
     return len(job_gpus) / job.gpus.per_trial / (1 + rivals), rivals
@@ -147,9 +147,7 @@ class _Gpus:
         self._gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         held = {gpu.holder for gpu in snapshot.gpus if gpu.holder is not None}
         own = {key: curves.views[curves.rows[key]] for key in held & curves.rows.keys()}
-        others = held - own.keys()
-        of_others = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
-        self._holders: Mapping[TrialKey, TrialView | None] = {**own, **of_others}
+        self._holders: Mapping[TrialKey, TrialView | None] = {**snapshot.holders, **own} if own.keys() < held else own
         able = [(job.key, job.abilities) for job in snapshot.jobs]
         self._preemptible = {key for key, abilities in able if abilities.suspendable or abilities.checkpointable}
 

@@ -26,6 +26,7 @@ Quantity = Annotated[
     ),
 ]
 MAX_ADDITIONAL_METRICS = 8  # metrics besides the objective
+MAX_PRIORITY = 1000  # of a job within its queue, above and below 0
 GPU_SECONDS = "podium.dev/gpu-seconds"  # an objective that Podium measures itself: the cost of a trial
 MetricName = Annotated[
     str,
@@ -245,9 +246,17 @@ class JobSpec(SpecModel):
         min_length=1,
         max_length=63,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        description="LocalQueue of Kueue, in the namespace of the job, that admits the GPU reservations of this job. "
-        "Default: gpus.reservations.queue of the Helm chart. It has an effect with gpus.mode reservations only.",
-        json_schema_extra={"x-says": "write the name of a LocalQueue, such as research"},
+        description="Queue of the job: the GPUQueue of this name, which shares the GPUs with other queues. With "
+        "gpus.mode reservations also the LocalQueue of Kueue of this name, in the namespace of the job, that admits "
+        "the GPU reservations. Default: the GPUQueue default, and gpus.reservations.queue of the Helm chart.",
+        json_schema_extra={"x-says": "write the name of a queue, such as research"},
+    )
+    priority: int = Field(
+        0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Priority of the job within its queue. While a job of a higher priority can use a GPU of the "
+        "queue, a job of a lower one does not get it. Without GPUQueues, all jobs are in one queue.",
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
     metrics: MetricsSpec = Field(

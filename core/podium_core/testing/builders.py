@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
@@ -85,6 +86,8 @@ class JobFields(TypedDict, total=False):
     gpus_per_trial: int
     products: tuple[str, ...]
     memory: int | None
+    queue: str
+    priority: int
     suspendable: bool
     checkpointable: bool
     checkpoint_scope: CheckpointScope
@@ -97,7 +100,7 @@ class JobFields(TypedDict, total=False):
 
 _JOB_PATHS = {
     **_in_group("limits", "max_trials", "parallel", "max_failed", "retries", "budget_gpu_seconds", "deadline"),
-    **_in_group("gpus", "products", "memory", gpus_per_trial="per_trial"),
+    **_in_group("gpus", "products", "memory", "queue", "priority", gpus_per_trial="per_trial"),
     **_in_group("abilities", "suspendable", "checkpointable", "checkpoint_scope", "migratable", "moves_memory"),
     **_in_group("state", "accepted", "suspended", "finished"),
 }
@@ -334,12 +337,13 @@ class SnapshotFields(TypedDict, total=False):
     epochs: Mapping[str, int]
     rebalancing: RebalancingRules | None
     full_nodes: Iterable[tuple[JobKey, str]]
+    queues: Iterable[QueueView]
 
 
 def make_snapshot(**fields: Unpack[SnapshotFields]) -> Snapshot:
     """Return a snapshot, taken at 1000 s by default."""
     changes: dict[str, Any] = {"now": 1000.0, **fields}
-    for name in ("jobs", "trials", "gpus"):
+    for name in ("jobs", "trials", "gpus", "queues"):
         changes[name] = tuple(changes.get(name, ()))
     changes["full_nodes"] = frozenset(changes.get("full_nodes", ()))
     return Snapshot(**changes)

@@ -65,6 +65,25 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         ),
         "NoReservation": _Kind(_BLOCKED, "without a GPU reservation", "Read the job's condition GPUsReserved."),
         "NoGPUs": _Kind(_BLOCKED, "without any GPU", "Check that the agents run: `podium gpus`."),
+        "QueueNotFound": _Kind(
+            _BLOCKED, "in a queue that does not exist", "Create the GPUQueue, or correct spec.queue of the job."
+        ),
+        "QueueForbidden": _Kind(
+            _BLOCKED, "in a queue that their namespace may not use", "Ask an admin, or correct spec.queue of the job."
+        ),
+        "QueueBudgetSpent": _Kind(
+            _BLOCKED, "in a queue whose budget is spent", "Ask an admin to raise spec.budget of the GPUQueue."
+        ),
+        "QueueQuotaTooSmall": _Kind(
+            _BLOCKED, "wider than the quota of their queue", "Ask an admin to raise spec.gpus of the GPUQueue."
+        ),
+        "QueueQuotaReached": _Kind(
+            _CAPACITY, "waiting because their queue holds its quota", "Wait, or ask an admin: `podium get queues`."
+        ),
+        "QueueShareReached": _Kind(
+            _CAPACITY, "waiting because their queue holds its share", "Wait, or ask an admin: `podium get queues`."
+        ),
+        "QueueSlotsReached": _Kind(_CAPACITY, "waiting because their queue has its slots", NOTHING_TO_DO),
         "InsufficientGPUMemory": _Kind(
             _CAPACITY, "waiting for GPU memory", "Wait, or declare gpus.memory so that fewer trials share a GPU."
         ),
@@ -78,6 +97,9 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         ),
         "FairShareReached": _Kind(
             _CAPACITY, "waiting because their job holds its fair share", "Wait until other jobs end, or add GPUs."
+        ),
+        "PriorityTooLow": _Kind(
+            _CAPACITY, "waiting for a job of higher priority", "Wait, or raise spec.priority of their job."
         ),
         "OtherJobNext": _Kind(_CAPACITY, "waiting because another job has the GPU next", NOTHING_TO_DO),
         "HolderPinned": _Kind(_CAPACITY, "behind a pinned trial", "Unpin that trial if others must run."),

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu
+from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.observe.pod_state import PodState
@@ -26,6 +27,7 @@ class ClusterState:
     - `reservations`: reservation pods
     - `unplaced_pods`: all pods without a node, if GPUs are reserved
     - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
+    - `queues`: GPUQueues
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
     """
 
@@ -41,6 +43,7 @@ class ClusterState:
     unplaced_pods: tuple[UnplacedPodState, ...] = ()
     deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    queues: tuple[GPUQueue, ...] = ()
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import RebalancingRules
@@ -53,11 +54,13 @@ def build_snapshot(
     requeue_seconds: float | None = None,
     rebalancing: RebalancingRules | None = None,
     full_nodes: Collection[tuple[JobKey, str]] = (),
+    queues: tuple[QueueView, ...] = (),
 ) -> Snapshot:
     """Return the planner's snapshot.
 
     `requeue_seconds` is the measured cost of a requeue in seconds, None before the first measurement. `rebalancing`
-    holds the rules of rebalancing, None where it is off. `full_nodes` names nodes without capacity, by job.
+    holds the rules of rebalancing, None where it is off. `full_nodes` names nodes without capacity, by job. `queues`:
+    the GPUQueues with their usage; without any, jobs share the GPUs without queues.
     """
     nodes_by_job = _nodes_by_job(cluster)
     several = {
@@ -78,6 +81,7 @@ def build_snapshot(
         epochs={node.metadata.name: node.spec.epoch for node in cluster.nodes},
         rebalancing=rebalancing,
         full_nodes=frozenset(full_nodes),
+        queues=queues,
     )
 
 

@@ -1,4 +1,4 @@
-"""Watch caches of jobs, trials, pods, GPUNodes, heartbeats and reservation pods, read as one `ClusterState`.
+"""Watch caches of jobs, trials, pods, GPUNodes, heartbeats and GPUQueues, read as one `ClusterState`.
 
 A stale cache could spoil only one thing: the epoch of a run queue. So the run queues that were written are remembered
 until the cache shows them. Everything else that the operator does may be done twice without harm: names of trials and
@@ -18,12 +18,13 @@ from typing import Any
 
 from podium_cluster import clock
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS, Selection
+from podium_cluster.resources import GPUNODES, GPUQUEUES, JOBS, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.placement.node_parser import LEASE_PREFIX
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
+from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
@@ -115,12 +116,14 @@ class WatchCaches:
         self._reservation_pods: WatchCache[ReservationPodState] = WatchCache(
             api, Selection(PODS, namespace, labels=RESERVATION_LABEL), parse_reservation_pod
         )
+        self._queues: WatchCache[GPUQueue] = WatchCache(api, Selection(GPUQUEUES), GPUQueue.model_validate)
         self._waking: tuple[WatchCache[Any], ...] = (
             self._jobs,
             self._trials,
             self._pods,
             self._nodes,
             self._reservation_pods,
+            self._queues,
         )
         # of all namespaces: any pod may need a reserved GPU. Most of them are Podium's trials and wake no reconcile
         unplaced = Selection(PODS, fields="spec.nodeName=,status.phase=Pending")
@@ -207,6 +210,7 @@ class WatchCaches:
             unplaced_pods=() if self._unplaced_pods is None else tuple(self._unplaced_pods.values()),
             deleted_pods=dict(self._deleted_pods),
             holder_since=self._holder_times.update(nodes, now),
+            queues=tuple(q for q in self._queues.values() if q.metadata.deletion_timestamp is None),
         )
 
     def _pod_changed(self, _: Key, before: PodState | None, after: PodState | None) -> None:

@@ -14,6 +14,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.objectives.front import Candidate, pareto_front
 from podium_core.objectives.values import measured_of
 from podium_core.planning.eta import END_OF_CALENDAR, Eta
+from podium_core.planning.queues.queue_rules import JobQueue
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.job_status import FINISHED, TrialCounts
 from podium_operator.observe.cluster_state import trial_key
@@ -34,6 +35,7 @@ class JobReport:
     - `end`: the planner ended the job in this reconcile
     - `reservations`: the condition GPUsReserved, None where the GPUs are dedicated to Podium
     - `left_out`: why nothing was planned for the job, if so
+    - `queue`: the job's queue, None if the cluster has no queues
     """
 
     size: int
@@ -41,6 +43,7 @@ class JobReport:
     end: EndJob | None = None
     reservations: ReservationCondition | None = None
     left_out: str | None = None
+    queue: JobQueue | None = None
 
 
 def job_status(
@@ -55,6 +58,9 @@ def job_status(
     phases = Counter(observations[trial_key(trial)].phase for trial in trials)
     done, total = sum(phases[phase] for phase in FINAL), max(size, len(trials))
     phase, reason, message = _phase(job, phases, done, total, report.end)
+    obstacle = None if report.queue is None else report.queue.obstacle
+    if obstacle is not None and phase == "Pending" and is_accepted(job):
+        reason, message = obstacle
     training = sum(trial.status.gpu_seconds for trial in trials)
     switching = sum(t.status.suspensions.suspend_seconds + t.status.suspensions.resume_seconds for t in trials)
     status: Manifest = {
@@ -80,6 +86,9 @@ def job_status(
             now,
         )
         status["conditions"].append(condition)
+    if report.queue is not None and phase not in FINISHED and is_accepted(job):
+        shares = ("SharesGPUs", f"The job shares the GPUs of queue {report.queue.name}.")
+        status["conditions"].append(_condition(job, "QueueReady", obstacle is None, *(obstacle or shares), now))
     if left_out is not None and phase not in FINISHED:
         text = f"{left_out}: the job is left unchanged and its pods stay. Set another spec.policy.name to continue."
         status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))

@@ -18,6 +18,7 @@ from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import REQUEUES
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import Eta, estimate
+from podium_core.planning.queues.queue_rules import JobQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.jobs.events import EventRecorder
@@ -51,6 +52,7 @@ class Report:
     migrations: Mapping[TrialKey, Migration] = field(default_factory=dict)
     rebalanced: Mapping[TrialKey, Rebalanced] = field(default_factory=dict)
     left_out: Mapping[JobKey, str] = field(default_factory=dict)
+    queues: Mapping[JobKey, JobQueue] = field(default_factory=dict)
 
     def of_trial(self, key: TrialKey) -> TrialReport:
         """Return what was decided about a trial."""
@@ -70,6 +72,7 @@ class Report:
             end=self.job_ends.get(view.key),
             reservations=self.reservations.get(view.key),
             left_out=self.left_out.get(view.key),
+            queue=self.queues.get(view.key),
         )
 
 

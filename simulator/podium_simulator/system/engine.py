@@ -11,7 +11,7 @@ from podium_core.domain.snapshot import GpuMemory, GpuView
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.faults import RandomFaults
-from podium_simulator.system.inputs.scenario import NodeSpec, Scenario, SimulationError
+from podium_simulator.system.inputs.scenario import NodeSpec, PlannerRules, Scenario, SimulationError
 from podium_simulator.system.nodes import NodeEvents
 from podium_simulator.system.operator import Operator
 from podium_simulator.system.pods import Pods
@@ -29,7 +29,7 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     """
     migrates = any(job.method.migrates for job in scenario.jobs)
     queue, nodes = EventQueue(), [_node(spec, migrates=migrates) for spec in scenario.nodes]
-    operator = Operator(queue, scenario.timing, nodes, scenario.rebalancing, checked)
+    operator = Operator(queue, scenario.timing, nodes, PlannerRules(scenario.rebalancing, scenario.queues), checked)
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = StatusWriter(queue, scenario.timing, operator.progress)
     chance, telemetry = RandomFaults(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
@@ -77,7 +77,8 @@ def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
     left = sum(trial.ended is None for trial in operator.trials.values())
     text = f"after {now:.0f} virtual seconds {names} has not ended ({count(left, 'trial')} left)"
     drained = ", and is there one that does not drain" if scenario.drains else ""
-    return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
+    budgets = ", and do the budgets of the queues last" if any(q.budget for q in scenario.queues) else ""
+    return f"{text}; do its trials fit a node, and do nodes live longer{drained}{budgets}?"
 
 
 def _job_end(job: Job) -> JobEnd:

@@ -24,15 +24,15 @@ from podium_core.domain.actions import (
     WriteRunQueues,
 )
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialOrigin, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
-from podium_core.planning.planner import plan
+from podium_core.planning.planner import decide
+from podium_core.planning.queues.queue_ledger import QueueLedger, with_usage
 from podium_core.planning.ranking import policy_of
 from podium_core.planning.slots.promised_slots import promises
 from podium_simulator.system.event_queue import EventQueue
-from podium_simulator.system.inputs.scenario import SimJob, Timing, TrialProgress
+from podium_simulator.system.inputs.scenario import PlannerRules, SimJob, Timing, TrialProgress
 from podium_simulator.system.migration import Migrations
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
@@ -59,14 +59,16 @@ class Operator:
         queue: EventQueue,
         timing: Timing,
         nodes: Sequence[Node],
-        rebalancing: RebalancingRules | None,
+        rules: PlannerRules,
         checked: bool,
     ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = {node.spec.name: node for node in nodes}
         self._gpus: dict[str, Gpu] = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
-        self._rebalancing = rebalancing
+        self._rebalancing = rules.rebalancing
+        self._queues = rules.queues
+        self._ledger = QueueLedger()
         self._checked = checked
         self._epochs: dict[str, int] = {}
         self._due: float | None = None
@@ -125,7 +127,8 @@ class Operator:
             if self._migrations.advance(promises(snapshot).broken):
                 self.changed()  # it sees its own writes
             snapshot = self._snapshot()
-        decided = plan(snapshot)
+        decision = decide(snapshot)
+        decided, self._ledger = decision.plan, self._ledger.record(snapshot.now, decision.shares)
         if self._checked:
             self.broken += violations(snapshot, decided)
         actions = [action for action in decided.actions if not self._held_back(action)]
@@ -151,6 +154,7 @@ class Operator:
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
             rebalancing=self._rebalancing,
+            queues=with_usage(self._queues, self._ledger.usage_at(self._queue.now)),
         )
 
     def _costs(self) -> Costs:

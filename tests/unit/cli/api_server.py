@@ -15,9 +15,9 @@ from typing import Any
 
 from aiohttp import web
 
-from podium_cluster.resources import GPUNODES, JOBS, LEASES, NAMESPACES, NODES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, GPUQUEUES, JOBS, LEASES, NAMESPACES, NODES, PODS, TRIALS, Resource
 
-KINDS = (JOBS, TRIALS, GPUNODES, PODS, LEASES, NODES, NAMESPACES)
+KINDS = (JOBS, TRIALS, GPUNODES, GPUQUEUES, PODS, LEASES, NODES, NAMESPACES)
 LogHandler = Callable[[web.Request], "asyncio.Future[web.StreamResponse] | Any"]
 
 

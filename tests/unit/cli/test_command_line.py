@@ -166,7 +166,7 @@ def test_help_of_every_command_has_examples_and_fits_a_terminal(
     ("words", "expected"),
     [
         ("podium dr", ["drain"]),
-        ("podium get ", ["jobs", "trials", "gpus"]),
+        ("podium get ", ["jobs", "trials", "gpus", "queues"]),
         ("podium get trials digits --sort-by s", ["steps", "suspensions"]),
         ("podium b", ["best"]),
         ("podium best digits -o ", ["table", "json", "yaml", "args"]),

@@ -26,6 +26,7 @@ CLUSTER_CASES = {
     "get jobs": ([], "NAMESPACE"),
     "get trials": (["digits"], "TRIAL"),
     "get gpus": ([], "GPU"),
+    "get queues": ([], "QUEUE"),
     "best": (["digits"], "trial  "),
     "summary": (["digits"], "job  "),
     "explain job": (["digits", "--samples", "0"], "job  "),
@@ -67,11 +68,18 @@ NODE = {
     "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"podium.dev/gpu": "4"}},
 }
 
+QUEUE = {
+    "kind": "GPUQueue",
+    "metadata": {"name": "research"},
+    "spec": {"weight": 2.0, "gpus": 4, "namespaces": ["default"]},
+    "status": {"gpus": {"used": 5, "borrowed": 1, "deserved": 4.5}, "window": {"used": 30.0}, "waiting": 3},
+}
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ApiServer]:
     with serving() as started:
-        started.put(*map(with_version, [*search_at(150), POD, NODE]))
+        started.put(*map(with_version, [*search_at(150), POD, NODE, QUEUE]))
         yield started
 
 

@@ -27,6 +27,7 @@ from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
 from podium_operator.observe.trial_state import parse_trial
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.queues.controller import QueueController
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
@@ -90,6 +91,7 @@ class Operator:
             Cleanup(api, self.caches.cluster_state, None),
             ReservationController(api, _SETTINGS, _METRICS),
             Rebalancer(api, _REBALANCING if rebalances else _SETTINGS),
+            QueueController(api, 2.0, _METRICS),
         )
         self._reconciler = Reconciler(
             _SETTINGS, self.caches, FinalLogReader(api), actors, StatusWriter(api, 2.0, _METRICS), _METRICS

@@ -9,6 +9,7 @@ from typing import Any
 from podium_cluster.client import Api
 from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules, owner
@@ -20,6 +21,7 @@ from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.queues.controller import QueueController
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
@@ -186,7 +188,9 @@ def make_node(
 
 
 def make_cluster_state(
-    *objects: HyperParamJob | TrialState | PodState | GPUNode, now: float = NOW, unresponsive: Sequence[str] = ()
+    *objects: HyperParamJob | TrialState | PodState | GPUNode | GPUQueue,
+    now: float = NOW,
+    unresponsive: Sequence[str] = (),
 ) -> ClusterState:
     return ClusterState(
         now=now,
@@ -195,6 +199,7 @@ def make_cluster_state(
         pods=tuple(o for o in objects if isinstance(o, PodState)),
         nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
         unresponsive=frozenset(unresponsive),
+        queues=tuple(o for o in objects if isinstance(o, GPUQueue)),
     )
 
 
@@ -212,5 +217,6 @@ def make_reconciler(api: Api, caches: WatchCaches, settings: OperatorSettings, m
         Cleanup(api, caches.cluster_state, None),
         ReservationController(api, settings, metrics),
         Rebalancer(api, settings),
+        QueueController(api, settings.status_seconds, metrics),
     )
     return Reconciler(settings, caches, FinalLogReader(api), actors, StatusWriter(api, 2.0, metrics), metrics)

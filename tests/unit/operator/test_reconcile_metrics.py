@@ -11,6 +11,7 @@ from operator_builders import make_cluster_state, make_job, make_node, make_reco
 import podium_operator.reconciler
 from podium_cluster.client import Api
 from podium_core.domain.actions import LazyRanks, TrialRank
+from podium_core.planning.planner import Decision
 from podium_operator.metrics import Metrics
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.settings import OperatorSettings
@@ -47,19 +48,19 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
             under_way.append("")
 
     read: list[str] = []
-    real = podium_operator.reconciler.plan
+    real = podium_operator.reconciler.decide
 
-    def plan(snapshot: Any) -> Any:
-        decided = real(snapshot)
+    def decide(snapshot: Any) -> Any:
+        decided = real(snapshot).plan
 
         def ranks() -> Any:
             for place in decided.ranks:
                 read.append(under_way[-1])
                 yield TrialRank(place.trial, place.rank, place.reason, place.message)
 
-        return type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at)
+        return Decision(type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at))
 
-    monkeypatch.setattr(podium_operator.reconciler, "plan", plan)
+    monkeypatch.setattr(podium_operator.reconciler, "decide", decide)
     metrics.part_seconds = cast(Any, Parts())
     asyncio.run(make_reconciler(api, caches, settings, metrics).reconcile())
     assert read

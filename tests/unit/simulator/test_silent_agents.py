@@ -10,9 +10,8 @@ import pytest
 import simulated
 from simulated import AT_ONCE, curve
 
-from podium_core.domain.actions import Plan
 from podium_core.domain.snapshot import Snapshot
-from podium_core.planning.planner import plan
+from podium_core.planning.planner import Decision, decide
 from podium_simulator.system import operator
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.inputs.faults import RandomFaults
@@ -90,11 +89,11 @@ def test_a_run_queue_waits_for_a_silent_agent(silence: Any) -> None:
 def test_the_operator_trusts_a_silent_agent_for_45_seconds(silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, str]] = []
 
-    def spy(snapshot: Snapshot) -> Plan:
+    def spy(snapshot: Snapshot) -> Decision:
         seen.append((snapshot.now, snapshot.gpus[0].health))
-        return plan(snapshot)
+        return decide(snapshot)
 
-    monkeypatch.setattr(operator, "plan", spy)
+    monkeypatch.setattr(operator, "decide", spy)
     silence(10.0, 70.0)
     simulate(Scenario(ONE, (job((0.1,) * 20),), replace(AT_ONCE, cycle=1.0)))
     unknown = [now for now, health in seen if health == "Unknown"]

@@ -10,11 +10,10 @@ from itertools import pairwise
 import pytest
 from simulated import AT_ONCE, ONE_GPU, curve, job
 
-from podium_core.domain.actions import Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot
 from podium_core.placement.views import NodeView
-from podium_core.planning.planner import plan
+from podium_core.planning.planner import Decision, decide
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system import operator, scheduler
 from podium_simulator.system.engine import simulate
@@ -121,11 +120,11 @@ def test_when_a_value_is_known(timing: dict[str, float], gap: float, ends: float
 def seen_by_the_planner(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> list[Snapshot]:
     found: list[Snapshot] = []
 
-    def spy(snapshot: Snapshot) -> Plan:
+    def spy(snapshot: Snapshot) -> Decision:
         found.append(snapshot)
-        return plan(snapshot)
+        return decide(snapshot)
 
-    monkeypatch.setattr(operator, "plan", spy)
+    monkeypatch.setattr(operator, "decide", spy)
     simulate(scenario)
     return found
 
@@ -298,15 +297,15 @@ def test_a_fault_removes_no_value_and_delays_trials_without_progress(
     shown: dict[object, tuple[Point, ...]] = {}
     pauses: dict[float, int] = {}  # by when it is over
 
-    def spy(snapshot: Snapshot) -> Plan:
+    def spy(snapshot: Snapshot) -> Decision:
         for trial in snapshot.trials:
             assert trial.curve[: len(shown.get(trial.key, ()))] == shown.get(trial.key, ())
             shown[trial.key] = trial.curve
             if trial.phase is TrialPhase.REQUEUED and trial.attempts.retry_at > snapshot.now:
                 pauses.setdefault(trial.attempts.retry_at, round(trial.attempts.retry_at - snapshot.now))
-        return plan(snapshot)
+        return decide(snapshot)
 
-    monkeypatch.setattr(operator, "plan", spy)
+    monkeypatch.setattr(operator, "decide", spy)
     of = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
     outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE, Faults(pod=15.0), seed=3))
     assert outcome.trials[0].lost_seconds > 10.0, "no value is shown twice: the seed has no such accident"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.planning.planner import Plan, plan
+from podium_core.planning.planner import Decision, decide
 from podium_core.policies.registry import NAMES, create
 from podium_core.testing.builders import make_job
 from podium_simulator.system import operator
@@ -39,11 +39,11 @@ def search(policy: str, timing: Timing, trials: int = 6, gap: float = 7.0, **mor
 def planned(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> tuple[Outcome, list[Snapshot]]:
     seen: list[Snapshot] = []
 
-    def spy(snapshot: Snapshot) -> Plan:
+    def spy(snapshot: Snapshot) -> Decision:
         seen.append(snapshot)
-        return plan(snapshot)
+        return decide(snapshot)
 
-    monkeypatch.setattr(operator, "plan", spy)
+    monkeypatch.setattr(operator, "decide", spy)
     return simulate(scenario, checked=True), seen
 
 

@@ -6,7 +6,7 @@ cause a retry. Existing pods are never deleted to equalize jobs: a later job get
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,6 +14,9 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
+from podium_core.planning.queues.job_priority import slot_order
+from podium_core.planning.queues.queue_rules import QueueRules
+from podium_core.planning.queues.slot_limits import QueueSlots
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: the capacity of the CPUs is not known here
@@ -31,23 +34,28 @@ class PodQuota:
     message: str
 
 
-def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, PodQuota]:
+def pod_quotas(
+    snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE, rules: QueueRules | None = None
+) -> Mapping[JobKey, PodQuota]:
     """Return the quota of each job. O((slots + GPUs) * jobs), if few different sets of GPUs fit the jobs.
 
-    The job with the fewest pods gets the next one; ties go to the older job, then by name. `promised`: by GPU, slots
-    that wait for migrating trials.
+    The job with the fewest pods gets the next one; ties go to the older job, then by name. A job of a higher priority
+    comes before (`slot_order`). `promised`: by GPU, slots that wait for migrating trials. With queues (`rules`), the
+    queue with the fewest slots by weight comes first.
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
     with_pod = {key: [t for t in live if t.pod is not None] for key, live in closing.live.items()}
     pods = {job.key: len(with_pod.get(job.key, ())) for job in jobs}
     free = _Free(snapshot, [t for mine in with_pod.values() for t in mine], by_key, promised)
-    wanted = {job.key: _demand(job, closing) for job in jobs}
+    wanted = {job.key: demand(job, closing) for job in jobs}
     stuck = {job.key: sum([_is_stuck(t) for t in with_pod.get(job.key, ())]) for job in jobs}
     limits: dict[JobKey, tuple[str, str]] = {}
+    queued = None if rules is None else QueueSlots(rules, snapshot, [t for mine in with_pod.values() for t in mine])
+    order = _order(queued, pods, len(snapshot.gpus))
     open_jobs = list(jobs)
     while open_jobs:
-        job = min(open_jobs, key=lambda j: (pods[j.key], j.created, j.key))
+        job = min(open_jobs, key=order)
         if pods[job.key] >= wanted[job.key]:
             limits[job.key] = (
                 "ParallelLimitReached",
@@ -58,12 +66,29 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
             text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are created."
             limits[job.key] = ("PodsStuck", text)
             open_jobs.remove(job)
+        elif queued is not None and (refusal := queued.refusal(job)) is not None:
+            limits[job.key] = refusal
+            open_jobs.remove(job)
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
             open_jobs.remove(job)
         else:
             pods[job.key] += 1
+            if queued is not None:
+                queued.take(job)
     return {job.key: PodQuota(pods[job.key], *limits[job.key]) for job in jobs}
+
+
+def _order(
+    queued: QueueSlots | None, pods: Mapping[JobKey, int], gpus: int
+) -> Callable[[JobView], tuple[float, tuple[bool, int], int, float, JobKey]]:
+    """Return the sort key by which the open jobs get the next pod; it follows the changes of `pods`."""
+
+    def key(job: JobView) -> tuple[float, tuple[bool, int], int, float, JobKey]:
+        mine = pods[job.key]
+        return queued.order(job) if queued else 0.0, slot_order(job, mine, gpus), mine, job.created, job.key
+
+    return key
 
 
 def _open(job: JobView, closing: Closing) -> bool:
@@ -74,7 +99,7 @@ def _is_stuck(trial: TrialView) -> bool:
     return trial.pod is not None and trial.pod.stuck
 
 
-def _demand(job: JobView, closing: Closing) -> int:
+def demand(job: JobView, closing: Closing) -> int:
     """Return how many pods the job could use: its unfinished and future trials, within `parallel`."""
     left = most_at_once(job, closing.trials_by_job.get(job.key, ()), len(closing.live.get(job.key, ())))
     if job.limits.parallel is not None:

@@ -19,7 +19,7 @@ from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.relocation import is_relocatable, is_started
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.ranking import Standing
 from podium_core.planning.slots.pod_quota import PodQuota
 
@@ -32,6 +32,11 @@ class SlotReclaims:
 
     requeues: Mapping[TrialKey, Requeue]
     wake_at: float | None = None  # when some trial has kept its slot for long enough
+
+    def joined(self, other: SlotReclaims) -> SlotReclaims:
+        """Return both; of a trial in both, the requeue of `other`."""
+        wakes = [at for at in (self.wake_at, other.wake_at) if at is not None]
+        return SlotReclaims({**self.requeues, **other.requeues}, min(wakes, default=None))
 
 
 def reclaim_slots(
@@ -80,8 +85,7 @@ def _of_job(
     requeues: dict[TrialKey, Requeue] = {}
     for wanted, victim in zip(without[max(0, free_pods) :], _victims(mine, kept, gpus), strict=False):
         trial = victim.trial
-        requeue_costs = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.relocation.migrated) else 1.0
-        free_at = trial.pod_since + requeue_costs * snapshot.costs.requeue
+        free_at = keeps_slot_until(victim, snapshot.costs)
         if has_holder and now < free_at:
             wakes.append(free_at)
             continue
@@ -102,20 +106,31 @@ def is_next_in_line(standing: Standing, now: float) -> bool:
 def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
     """Yield the trials whose slot can be reclaimed: paused ones first, then the last by rank."""
     for standing in sorted(mine, key=lambda s: (not s.paused, -s.ranked.rank)):
-        trial, job = standing.trial, standing.job
-        if trial.key in kept or trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
-            continue
-        if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.relocation.migration is not None:
-            continue
-        has_checkpoint = trial.attempts.checkpoint_step is not None
-        if not is_relocatable(
-            trial.phase,
-            checkpointable=job.abilities.checkpointable,
-            checkpoint_scope=job.abilities.checkpoint_scope,
-            has_checkpoint=has_checkpoint,
-            migrated=trial.relocation.migrated,
-        ):
-            continue
-        there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
-        if len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(job, gpu) for gpu in there):
+        if standing.trial.key not in kept and is_slot_reclaimable(standing, standing.job, gpus):
             yield standing
+
+
+def is_slot_reclaimable(standing: Standing, taker: JobView, gpus: Mapping[str, GpuView]) -> bool:
+    """Return whether the trial waits, loses nothing without its slot, and its GPUs fit the trials of `taker`."""
+    trial, job = standing.trial, standing.job
+    if trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
+        return False
+    if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.relocation.migration is not None:
+        return False
+    if not is_relocatable(
+        trial.phase,
+        checkpointable=job.abilities.checkpointable,
+        checkpoint_scope=job.abilities.checkpoint_scope,
+        has_checkpoint=trial.attempts.checkpoint_step is not None,
+        migrated=trial.relocation.migrated,
+    ):
+        return False
+    there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
+    return len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(taker, gpu) for gpu in there)
+
+
+def keeps_slot_until(standing: Standing, costs: Costs) -> float:
+    """Return until when the trial keeps its slot: longer if it has started."""
+    trial = standing.trial
+    requeues = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.relocation.migrated) else 1.0
+    return trial.pod_since + requeues * costs.requeue

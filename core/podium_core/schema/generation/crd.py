@@ -24,6 +24,7 @@ from podium_core.schema.base import GROUP, VERSION
 from podium_core.schema.generation.openapi import PRESERVE, VALIDATIONS, Schema, schema_of
 from podium_core.schema.generation.reference import page
 from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.gpuqueue import QUEUE_RULES, GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_rules import JOB_RULES, NODE_RULES, TRIAL_RULES
 from podium_core.schema.rules import Rule
@@ -125,6 +126,25 @@ KINDS: tuple[Kind, ...] = (
             Column("Methods", ".status.methods[0]", priority=1),
             Column("Released", ".spec.released", "boolean", 1),
             Column("Draining", ".spec.draining", "boolean", 1),
+        ),
+    ),
+    Kind(
+        GPUQueue,
+        "gpuqueues",
+        ("gpuq",),
+        False,
+        QUEUE_RULES,
+        (
+            Column("Weight", ".spec.weight", "number"),
+            Column("Quota", ".spec.gpus", "integer"),
+            Column("Used", ".status.gpus.used", "integer"),
+            Column("Borrowed", ".status.gpus.borrowed", "integer"),
+            Column("Deserved", ".status.gpus.deserved", "number"),
+            Column("Waiting", ".status.waiting", "integer"),
+            _AGE,
+            Column("Nominal", ".status.gpus.nominal", "number", 1),
+            Column("Jobs", ".status.jobs", "integer", 1),
+            Column("GPU-h", ".status.gpuHours", "number", 1),
         ),
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.snapshot import JobKey
 from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.samples import Sample, draw_sample
@@ -35,11 +36,24 @@ SEED_STRIDE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """`jobs` jobs of `users` users in turn, each `every` seconds after the one before; the first at 0."""
+    """`jobs` jobs of `users` users in turn, each `every` seconds after the one before; the first at 0.
+
+    `queues`: those of the cluster. Each is then a user, whose jobs it holds; empty: users without queues.
+    """
 
     jobs: int
     every: float = 0.0
     users: int = 1
+    queues: tuple[QueueView, ...] = ()
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Return the weight of each queue."""
+        return {queue.name: queue.weight for queue in self.queues}
+
+    def queue(self, number: int) -> str:
+        """Return the queue of job `number`; empty without queues."""
+        return self.queues[number % len(self.queues)].name if self.queues else ""
 
     def at(self, number: int) -> float:
         return number * self.every
@@ -47,7 +61,8 @@ class Arrivals:
     def key(self, task: str, number: int) -> JobKey:
         """Return the key of job `number`, counted from 0; names sort as numbers do."""
         users, jobs = len(str(self.users)), len(str(self.jobs))
-        return JobKey(f"user-{number % self.users + 1:0{users}}", f"{task}-{number + 1:0{jobs}}")
+        user = self.queue(number) or f"user-{number % self.users + 1:0{users}}"
+        return JobKey(user, f"{task}-{number + 1:0{jobs}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +172,15 @@ def scenario(
     cluster, arrivals = shared.cluster, shared.arrivals
     jobs = tuple(_job(sample, number, policy, shared) for number, sample in enumerate(samples))
     longest = arrivals.at(len(samples)) + sum(time_limit(sample, cluster) for sample in samples)
-    return scenario_of(cluster, jobs, seed, longest)
+    return scenario_of(replace(cluster, queues=arrivals.queues), jobs, seed, longest)
 
 
 def _job(sample: Sample, number: int, policy: str, shared: SharedCluster) -> SimJob:
     arrivals = shared.arrivals
     name, settings = parse_policy(policy)
     job = search_job(sample, name, shared.cluster.method, settings, created=arrivals.at(number), memory=shared.memory)
-    return replace(job, view=replace(job.view, key=arrivals.key(sample.task, number)))
+    gpus = replace(job.view.gpus, queue=arrivals.queue(number))
+    return replace(job, view=replace(job.view, key=arrivals.key(sample.task, number), gpus=gpus))
 
 
 def _round(
@@ -181,4 +197,5 @@ def _round(
         key = shared.arrivals.key(sample.task, number)
         own = search_result(policy, sample, by_job[key], makespans[key])
         jobs.append(ArrivedJob(own, simulate_alone(sample, policy, shared.cluster, shared.memory).makespan))
-    return ArrivalsRun(policy, seed, tuple(jobs), user_shares(outcome), outcome.makespan)
+    shares = user_shares(outcome, shared.arrivals.weights)
+    return ArrivalsRun(policy, seed, tuple(jobs), shares, outcome.makespan)

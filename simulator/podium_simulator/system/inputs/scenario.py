@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import JobKey, JobView
@@ -184,6 +185,14 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannerRules:
+    """Settings of a cluster that the planner follows: its rules of rebalancing and its queues."""
+
+    rebalancing: RebalancingRules | None = None
+    queues: tuple[QueueView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     nodes: tuple[NodeSpec, ...]
     jobs: tuple[SimJob, ...]
@@ -193,6 +202,7 @@ class Scenario:
     longest: float = 1e9  # virtual seconds after which a run that has not ended is abandoned
     rebalancing: RebalancingRules | None = None  # as the operator's configuration has them
     drains: tuple[Drain, ...] = ()
+    queues: tuple[QueueView, ...] = ()  # empty: jobs share the GPUs without queues
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]

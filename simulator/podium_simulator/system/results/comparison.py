@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from podium_core.curves.best_value import better
 from podium_core.curves.non_finite import diverged
+from podium_core.domain.gpu_queue import QueueView
 from podium_core.policies.fifo import Fifo
 from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.history import Evaluation
@@ -29,13 +30,14 @@ TIME_LIMIT_FACTOR = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Cluster on which the searches run."""
+    """Cluster on which the searches run. `queues` share its GPUs; empty: there are none."""
 
     nodes: tuple[NodeSpec, ...]
     method: Method = field(default_factory=Method)
     timing: Timing = field(default_factory=Timing)
     faults: Faults = field(default_factory=Faults)
     drains: tuple[Drain, ...] = ()
+    queues: tuple[QueueView, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -112,7 +114,16 @@ def simulate_alone(sample: Sample, policy: str, cluster: ClusterSpec, memory: in
 
 
 def scenario_of(cluster: ClusterSpec, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
-    return Scenario(cluster.nodes, jobs, cluster.timing, cluster.faults, seed, longest, drains=cluster.drains)
+    return Scenario(
+        cluster.nodes,
+        jobs,
+        cluster.timing,
+        cluster.faults,
+        seed,
+        longest,
+        drains=cluster.drains,
+        queues=cluster.queues,
+    )
 
 
 def time_limit(sample: Sample, cluster: ClusterSpec) -> float:

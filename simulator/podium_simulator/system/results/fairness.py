@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from podium_simulator.system.results.outcome import JobEnd, Outcome
+
+_EQUAL: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class UserShare:
 
     `share`: share of the GPU time of all users. `of_equal`: GPU time that the user held while other users had
     unfinished jobs, over an equal share of the cluster for that time (1 = exactly that); None: no other user ever had.
+    For queues, the share is that of their weights.
     """
 
     user: str
@@ -36,11 +40,14 @@ def jain_index(values: Sequence[float]) -> float | None:
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-def user_shares(outcome: Outcome) -> tuple[UserShare, ...]:
-    """Return the share of each user, by name. O((spans + jobs) * log jobs + users * jobs)."""
+def user_shares(outcome: Outcome, weights: Mapping[str, float] = _EQUAL) -> tuple[UserShare, ...]:
+    """Return the share of each user, by name. O((spans + jobs) * log jobs + users * jobs).
+
+    `weights`: of users, if they are queues; 1 for the others.
+    """
     users = sorted({end.job.namespace for end in outcome.jobs})
     held, contested = dict.fromkeys(users, 0.0), dict.fromkeys(users, 0.0)
-    rivalry = _Rivalry(outcome.jobs, len(outcome.gpus))
+    rivalry = _Rivalry(outcome.jobs, len(outcome.gpus), weights)
     for span in outcome.spans:
         held[span.trial.namespace] += span.seconds
         contested[span.trial.namespace] += rivalry.until(span.end) - rivalry.until(span.start)
@@ -59,7 +66,7 @@ def user_shares(outcome: Outcome) -> tuple[UserShare, ...]:
 class _Rivalry:
     """Periods in which jobs of at least two users were unfinished, and the GPU-seconds of an equal share there."""
 
-    def __init__(self, jobs: Sequence[JobEnd], gpus: int) -> None:
+    def __init__(self, jobs: Sequence[JobEnd], gpus: int, weights: Mapping[str, float]) -> None:
         self._times = sorted({time for end in jobs for time in (end.arrived, end.ended)})
         self._contested = [0.0]  # seconds until each of these times
         self._due: dict[str, float] = {}
@@ -76,8 +83,10 @@ class _Rivalry:
             rivals = [user for user, unfinished in scenario_of.items() if unfinished]
             lasts = after - time if len(rivals) > 1 else 0.0
             self._contested.append(self._contested[-1] + lasts)
+            everything = math.fsum(weights.get(user, 1.0) for user in rivals)
             for user in rivals:
-                self._due[user] = self._due.get(user, 0.0) + lasts * gpus / len(rivals)
+                mine = weights.get(user, 1.0) / everything
+                self._due[user] = self._due.get(user, 0.0) + lasts * gpus * mine
 
     def until(self, time: float) -> float:
         """Return the contested seconds before this time."""
@@ -90,5 +99,5 @@ class _Rivalry:
         return self._contested[place] + rest
 
     def equal_share(self, user: str) -> float:
-        """Return the user's equal share: the cluster divided by the users present at each contested moment."""
+        """Return the user's share: the cluster divided by the users present at each contested moment, by weight."""
         return self._due.get(user, 0.0)

@@ -9,7 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from podium_core.domain.gpu_queue import DEFAULT_QUEUE
+from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobView
+from podium_core.planning.queues.fair_shares import nominal_gpus
+from podium_core.planning.queues.queue_ledger import with_usage
 from podium_simulator.replay.samples import draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.inputs.scenario import Faults, Method, SimJob, SimulationError
@@ -111,14 +115,15 @@ def _stretched(trial: RecordedTrial, factor: float, step_seconds: float) -> Reco
 
 
 def _assumptions(view: JobView, trace: Trace, cluster: ClusterSpec, step_seconds: float | None) -> tuple[str, ...]:
-    timing, method, count = cluster.timing, cluster.method, len(trace.trials)
+    timing, method, curves = cluster.timing, cluster.method, len(trace.trials)
     use = "as recorded" if step_seconds is None else f"stretched to {view.max_steps:g} steps of {step_seconds:g} s"
     assumptions = [
-        f"trials learn like random ones of {count} curves of {trace.task} ({trace.metric}), {use}",
+        f"trials learn like random ones of {curves} curves of {trace.task} ({trace.metric}), {use}",
         "the values are those of these curves, not of your search",
         f"the GPUs are this job's alone: {cluster.gpus} on {len(cluster.nodes)} node{'s' * (len(cluster.nodes) > 1)}",
         *_fault_texts(cluster.faults),
         *map(str, cluster.drains),
+        *_queue_text(view, cluster),
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         _release_text(view, method),
         "trials on one GPU do not slow each other down",
@@ -127,8 +132,8 @@ def _assumptions(view: JobView, trace: Trace, cluster: ClusterSpec, step_seconds
         assumptions.append(f"the GPUs are of a product that the job takes ({', '.join(view.gpus.products)})")
     if view.abilities.migratable:
         assumptions.append(_migration_text(method, cluster))
-    if view.limits.max_trials > count:
-        assumptions.append(f"{view.limits.max_trials} trials share {count} curves: some are the same")
+    if view.limits.max_trials > curves:
+        assumptions.append(f"{view.limits.max_trials} trials share {curves} curves: some are the same")
     if view.gpus.memory is not None and not cluster.nodes[0].memory:
         assumptions.append("all trials of a GPU fit into its memory (--gpu-memory sets it)")
     return tuple(assumptions)
@@ -145,6 +150,17 @@ def _fault_texts(faults: Faults) -> list[str]:
     happen = [f"a {what} each {mean / 3600.0:g} hours (mean)" for what, mean in kinds if not math.isinf(mean)]
     never = [what for what, mean in kinds if math.isinf(mean)]
     return [*happen, *([f"no {', no '.join(never)}"] if never else [])]
+
+
+def _queue_text(view: JobView, cluster: ClusterSpec) -> list[str]:
+    """Return what is assumed of the other queues, and what they would leave to the job's queue if they were busy."""
+    if not cluster.queues:
+        return []
+    queues = with_usage(cluster.queues, {})
+    nominal = dict(zip([queue.name for queue in queues], nominal_gpus(queues, cluster.gpus), strict=True))
+    name = view.gpus.queue or DEFAULT_QUEUE
+    text = f"the other queues are idle; if all of them had trials, queue {name} would get {nominal[name]:.3g}"
+    return [f"{text} of {count(cluster.gpus, 'GPU')}"]
 
 
 def _release_text(view: JobView, method: Method) -> str:

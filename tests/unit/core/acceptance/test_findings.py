@@ -216,9 +216,3 @@ def test_jobs_that_work_have_no_finding(manifest: dict[str, Any]) -> None:
 def test_reserved_gpus_need_a_method_that_frees_memory() -> None:
     (found,) = findings(JOB, reserved_gpus=True)
     assert (found.code, found.severity, found.field) == ("GPUMemoryNotMovable", "error", "spec.suspension.methods")
-
-
-def test_a_queue_admits_reservations_only() -> None:
-    queued = job(queue="research", suspension={"methods": ["cuda-checkpoint"]}, gpus={"memory": "1Gi"})
-    (found,) = set(findings(queued)) - set(findings(queued, reserved_gpus=True))
-    assert (found.code, found.severity, found.field) == ("QueueUnused", "warning", "spec.queue")

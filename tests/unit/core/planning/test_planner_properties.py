@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podium_core.domain.actions import CreatePod, WriteRunQueues
+from podium_core.domain.gpu_queue import QueueUsage, QueueView
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
@@ -152,6 +153,42 @@ def test_every_plan_is_sound(snapshot: Snapshot) -> None:
         gpus=tuple(reversed(snapshot.gpus)),
     )
     assert repr(plan(turned)) == repr(made), "the order of watch caches must not matter"
+
+
+@st.composite
+def queued(draw: st.DrawFn) -> Snapshot:
+    """Any snapshot, whose jobs have priorities in queues with any quotas, or name a missing one."""
+    snapshot = draw(snapshots())
+    jobs = [
+        change_job(
+            job, queue=draw(st.sampled_from(["", "q1", "q2", "missing"])), priority=draw(st.sampled_from([0, 0, 1, -1]))
+        )
+        for job in snapshot.jobs
+    ]
+    queues = [
+        QueueView(
+            name,
+            weight=draw(st.floats(0.1, 9)),
+            gpus=draw(st.sampled_from([None, 0, 1, 2])),
+            borrowing=draw(st.sampled_from([None, 0, 1])),
+            namespaces=draw(st.sampled_from([None, frozenset({"lab"}), frozenset[str]()])),
+            usage=QueueUsage(draw(st.floats(0, 900)), draw(st.floats(0, 900))),
+        )
+        for name in ("q1", "q2")
+    ]
+    return replace(snapshot, jobs=tuple(jobs), queues=tuple(queues))
+
+
+@given(queued())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_plan_with_queues_is_sound(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    assert violations(snapshot, made) == ()
+    assert repr(plan(snapshot)) == repr(made)
+    turned = replace(snapshot, jobs=tuple(reversed(snapshot.jobs)), queues=tuple(reversed(snapshot.queues)))
+    assert repr(plan(turned)) == repr(made), "the order of the input does not matter"
+    unqueued = replace(snapshot, queues=())
+    assert violations(unqueued, plan(unqueued)) == ()
 
 
 @given(snapshots())

@@ -376,11 +376,8 @@ def test_the_number_of_concurrent_trials(
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert concurrent_trials(job, snapshot, lambda _: True)[0] == count
+    assert concurrent_trials(job, snapshot, set())[0] == count
     there = make_trial(0).key
     on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
     fitting = len([gpu for gpu in gpus if fits(job, gpu)])
-    assert (
-        concurrent_trials(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0]
-        == count / fitting
-    )
+    assert concurrent_trials(job, replace(snapshot, gpus=tuple(on_the_first)), {there})[0] == count / fitting

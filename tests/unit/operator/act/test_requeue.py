@@ -22,6 +22,7 @@ import podium_operator.reconciler
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
+from podium_core.planning.planner import Decision
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
 from podium_operator.metrics import Metrics
@@ -59,9 +60,8 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
     caches, key = WatchCaches(api, settings), trial_key(trial)
     monkeypatch.setattr(caches, "cluster_state", lambda: make_cluster_state(make_job(), trial, pod, make_node()))
     go, stand = Requeue(key, "NodeDraining", "The node drains."), TrialRank(key, 1, "GPURetained", "It keeps its GPU.")
-    monkeypatch.setattr(
-        podium_operator.reconciler, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
-    )
+    decision = Decision(Plan((go,), LazyRanks(lambda: iter((stand,))), None))
+    monkeypatch.setattr(podium_operator.reconciler, "decide", lambda _: decision)
     reconciler = make_reconciler(api, caches, settings, metrics)
     asyncio.run(reconciler.reconcile())
     assert reasons == [recorded]

@@ -1,0 +1,60 @@
+"""Slots that the pods of each queue may take, so that the others find some when they need their GPUs.
+
+A queue may have its nominal share of all slots. It may have one slot of each GPU in any case, so that it can use all
+GPUs while no other queue needs them, but no more than its quota can use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
+from podium_core.planning.queues.fair_shares import nominal_gpus
+from podium_core.planning.queues.queue_rules import QueueRules
+
+
+class QueueSlots:
+    """Slots of each queue while pods are handed out: those it has, its share and its limit."""
+
+    def __init__(self, rules: QueueRules, snapshot: Snapshot, with_pod: Iterable[TrialView]) -> None:
+        self._rules = rules
+        self.share, self.limit = _shares_and_limits(rules, snapshot)
+        self.used = dict.fromkeys(rules.queues, 0)
+        widths = {job.key: job.gpus.per_trial for job in snapshot.jobs}
+        for trial in with_pod:
+            if trial.job in rules.queue_of:
+                self.used[rules.queue_of[trial.job]] += widths[trial.job]
+
+    def order(self, job: JobView) -> float:
+        """Return the sort key of the job's queue: the one with the fewest slots by weight comes first."""
+        queue = self._rules.queues[self._rules.queue_of[job.key]]
+        used = self.used[queue.name]
+        return 0.0 if used < queue.minimum else used / queue.weight
+
+    def take(self, job: JobView) -> None:
+        """Count one more pod of the job."""
+        self.used[self._rules.queue_of[job.key]] += job.gpus.per_trial
+
+    def refusal(self, job: JobView) -> tuple[str, str] | None:
+        """Return why the job may have no other pod, None if it may."""
+        obstacle = self._rules.obstacles.get(job.key)
+        if obstacle is not None:
+            return obstacle
+        name, need = self._rules.queue_of[job.key], job.gpus.per_trial
+        used, limit = self.used[name], self.limit[name]
+        if need == 0 or used == 0 or used + need <= limit:
+            return None
+        return "QueueSlotsReached", f"Queue {name} has {used} slots and may have {limit}; the others are kept free."
+
+
+def _shares_and_limits(rules: QueueRules, snapshot: Snapshot) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    gpus, slots = len(snapshot.gpus), sum(gpu.slots for gpu in snapshot.gpus)
+    each = slots / gpus if gpus else 0.0
+    queues = list(rules.queues.values())
+    share, limit = {}, {}
+    for queue, nominal in zip(queues, nominal_gpus(queues, gpus), strict=True):
+        most = gpus if queue.most is None else min(gpus, queue.most)
+        share[queue.name] = math.ceil(each * nominal - 1e-9)
+        limit[queue.name] = max(share[queue.name], min(gpus, math.ceil(each * most)))
+    return share, limit

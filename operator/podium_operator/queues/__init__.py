@@ -1,0 +1,1 @@
+"""GPUQueues: their usage, their statuses and their metrics."""

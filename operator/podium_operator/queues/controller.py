@@ -1,0 +1,107 @@
+"""Keeps the usage of the GPUQueues between plans, and writes their statuses and metrics.
+
+The statuses store the usage, so a new operator continues from them. What a queue used since the last write is lost
+then: at most FIGURES_SECONDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUQUEUES
+from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
+from podium_core.domain.snapshot import JobKey, Snapshot
+from podium_core.planning.queues.queue_ledger import QueueLedger, faded, with_usage
+from podium_core.planning.queues.queue_rules import JobQueue, QueueRules
+from podium_core.schema.gpuqueue import GPUQueue, queue_view, stored_usage
+from podium_operator.metrics import Metrics
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.queues.queue_status import queue_status, same_state
+from podium_operator.report.status_writer import MANAGER, PARALLEL_CALLS
+
+FIGURES_SECONDS = 10.0  # between two writes of a status of which only figures have changed
+log = logging.getLogger(__name__)
+
+
+class QueueController:
+    """Usage, statuses and metrics of all GPUQueues. Without any, it does nothing."""
+
+    def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
+        self._api = api
+        self._interval = interval
+        self._metrics = metrics
+        self._ledger = QueueLedger()
+        self._written: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+
+    def views(self, cluster: ClusterState) -> tuple[QueueView, ...]:
+        """Return the planner's view of the queues, with their usage until now."""
+        now = cluster.now
+        stored = {queue.metadata.name: _stored(queue, now) for queue in cluster.queues}
+        views = with_usage([queue_view(queue) for queue in cluster.queues], stored)
+        known = self._ledger.only({view.name for view in views}).with_stored(stored, now)
+        return with_usage(views, known.usage_at(now))
+
+    def record(self, cluster: ClusterState, shares: Sequence[QueueShare]) -> None:
+        """Remember what the queues have from now on."""
+        stored = {queue.metadata.name: _stored(queue, cluster.now) for queue in cluster.queues}
+        known = self._ledger.only({share.queue for share in shares}).with_stored(stored, cluster.now)
+        self._ledger = known.record(cluster.now, shares)
+
+    async def write(self, cluster: ClusterState, snapshot: Snapshot, shares: Sequence[QueueShare]) -> None:
+        """Write the statuses that changed, and set the metrics."""
+        rules = QueueRules.of(snapshot)
+        usage = self._ledger.usage_at(cluster.now)
+        self._metrics.queue.export(shares, usage)
+        unfinished = Counter[str]()
+        if rules is not None:
+            unfinished.update(rules.queue_of[job.key] for job in snapshot.jobs if not job.state.finished)
+        by_name = {share.queue: share for share in shares}
+        calls = []
+        for queue in cluster.queues:
+            name = queue.metadata.name
+            if name in by_name:
+                status = queue_status(
+                    queue, by_name[name], usage.get(name, QueueUsage()), unfinished[name], cluster.now
+                )
+                calls.append(self._apply(queue, status, cluster.now))
+        await asyncio.gather(*calls)
+        there = {queue.metadata.uid for queue in cluster.queues}
+        self._written = {uid: entry for uid, entry in self._written.items() if uid in there}
+
+    async def _apply(self, queue: GPUQueue, status: dict[str, Any], now: float) -> None:
+        """Apply the status unless it can wait."""
+        meta = queue.metadata
+        moment, last = self._written.get(meta.uid, (float("-inf"), {}))
+        if {**last, "updatedAt": ""} == {**status, "updatedAt": ""}:
+            return
+        if now - moment < (max(FIGURES_SECONDS, self._interval) if same_state(last, status) else self._interval):
+            return
+        about = {"name": meta.name, "resourceVersion": meta.resource_version}
+        try:
+            async with self._slots:
+                await self._api.apply_status(GPUQUEUES, {"metadata": about, "status": status}, manager=MANAGER)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                log.warning("the status of GPUQueue %s was not written: %s", meta.name, error)
+            return
+        self._written[meta.uid] = (now, status)
+
+
+def job_queues(snapshot: Snapshot) -> Mapping[JobKey, JobQueue]:
+    """Return the queue of each job; empty without queues."""
+    rules = QueueRules.of(snapshot)
+    if rules is None:
+        return {}
+    return {key: JobQueue(name, rules.obstacles.get(key)) for key, name in rules.queue_of.items()}
+
+
+def _stored(queue: GPUQueue, now: float) -> QueueUsage:
+    """Return the usage in the status of a queue, faded until now."""
+    written = queue.status.updated_at
+    return faded(stored_usage(queue), 0.0 if written is None else now - written.timestamp())

@@ -1,0 +1,186 @@
+"""Queues in plans: which trials get a GPU, which may not, which pods are created, and what is reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans import RUN, P, created, numbers, orders, sound, why
+
+from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
+from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialView
+from podium_core.planning.planner import decide
+from podium_core.planning.queues.queue_rules import QueueRules
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+A, B = QueueView("a"), QueueView("b")
+
+
+def trial(job: str, number: int, gpu: int, phase: P = P.GATED) -> TrialView:
+    return make_trial(number, job=job, gpus=[f"gpu-{gpu}"], phase=phase, node="node-a")
+
+
+def gpus_of(trials: list[TrialView], count: int, since: float = 900.0, slots: int = 4) -> list[GpuView]:
+    """GPUs whose running trial is the holder, and first in the run queue."""
+    made = []
+    for number in range(count):
+        mine = [t for t in trials if f"gpu-{number}" in t.gpus]
+        mine.sort(key=lambda t: t.phase is not RUN)
+        keys = [t.key for t in mine]
+        holder = keys[0] if mine and mine[0].phase is RUN else None
+        made.append(
+            make_gpu(
+                f"gpu-{number}",
+                slots=slots,
+                holder=holder,
+                holder_since=since if holder else None,
+                trials=keys,
+                run_queue=keys,
+            )
+        )
+    return made
+
+
+def two_queues(since: float = 900.0, a: QueueView = A, b: QueueView = B) -> Snapshot:
+    """Two GPUs that queue a holds, with a trial of queue b on each."""
+    trials = [trial("left", i, i, RUN) for i in range(2)] + [trial("right", i, i) for i in range(2)]
+    jobs = [make_job("left", policy="fifo", queue="a"), make_job("right", policy="fifo", queue="b")]
+    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 2, since), queues=[a, b])
+
+
+def holders(snapshot: Snapshot) -> list[str]:
+    """Names of the trials that are to hold the GPUs; an empty one for an idle GPU."""
+    made = sound(snapshot)
+    queues = {g.uuid: [k.name for k in g.run_queue.trials] for g in snapshot.gpus} | orders(made)
+    return [(queues[uuid] or [""])[0] for uuid in sorted(queues)]
+
+
+def share(snapshot: Snapshot, name: str) -> QueueShare:
+    return next(one for one in decide(snapshot).shares if one.queue == name)
+
+
+def test_a_queue_takes_what_it_deserves_after_one_time_slice() -> None:
+    early, late = two_queues(since=990.0), two_queues(since=969.0)
+    assert holders(early) == ["left-0", "left-1"]
+    assert decide(early).plan.wake_at == 1020.0, "when the time slice of 30 s is over"
+    assert sorted(holders(late)) == ["left-1", "right-0"]
+    assert why(sound(late), "right-0") == "QueueShare"
+    assert why(sound(late), "right-1") == "WaitingForHolder"
+
+
+def test_the_past_decides_who_gets_the_odd_gpu() -> None:
+    behind = replace(B, usage=QueueUsage(deserved=600.0, used=0.0))
+    assert sorted(holders(two_queues(b=behind))) == ["right-0", "right-1"]
+    ahead = replace(B, usage=QueueUsage(deserved=0.0, used=600.0))
+    assert sorted(holders(two_queues(b=ahead))) == ["left-0", "left-1"]
+
+
+def test_a_pin_counts_in_its_own_queue_only() -> None:
+    snapshot = two_queues(since=990.0)
+    pinned = [replace(t, intent=replace(t.intent, pinned=t.job.name == "right")) for t in snapshot.trials]
+    assert holders(replace(snapshot, trials=tuple(pinned))) == ["left-0", "left-1"]
+
+
+def test_a_queue_without_borrowing_leaves_a_gpu_idle_rather_than_exceed_its_quota() -> None:
+    trials = [trial("left", i, i, RUN) for i in range(2)] + [trial("left", 2, 1)]
+    jobs = [make_job("left", policy="fifo", queue="a")]
+    strict = replace(A, gpus=1, borrowing=0)
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 2), queues=[strict])
+    made = sound(snapshot)
+    assert orders(made)["gpu-1"] == []
+    assert (why(made, "left-1"), why(made, "left-2")) == ("QueueQuotaReached", "QueueQuotaReached")
+    assert holders(replace(snapshot, queues=(replace(strict, borrowing=None),))) == ["left-0", "left-1"]
+    lent = share(replace(snapshot, queues=(replace(strict, borrowing=1),)), "a")
+    assert (lent.held, lent.borrowed, lent.waiting, lent.deserved, lent.nominal) == (2, 1, 1, 2.0, 1.0)
+
+
+def test_a_holder_that_cannot_be_preempted_keeps_its_gpu() -> None:
+    snapshot = two_queues()
+    stiff = [replace(j, abilities=replace(j.abilities, suspendable=False)) for j in snapshot.jobs]
+    assert holders(replace(snapshot, jobs=tuple(stiff))) == ["left-0", "left-1"]
+
+
+OBSTACLES = [
+    (
+        {"queue": "gone"},
+        "QueueNotFound",
+        "spec.queue: GPUQueue gone does not exist; create it, or name one of: a, default.",
+    ),
+    ({"queue": "a"}, "QueueForbidden", "namespace lab may not use GPUQueue a; its spec.namespaces: team-1, team-2."),
+    (
+        {"queue": "", "gpus_per_trial": 3},
+        "QueueQuotaTooSmall",
+        "gpus.perTrial is 3, but GPUQueue default may hold 2 GPUs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason", "text"), OBSTACLES)
+def test_a_job_that_can_get_no_gpu_says_which_field_is_why(fields: dict[str, object], reason: str, text: str) -> None:
+    queues = [replace(A, namespaces=frozenset({"team-1", "team-2"})), QueueView("default", gpus=2, borrowing=0)]
+    job = make_job("left", policy="fifo", parallel=None, **fields)  # type: ignore[arg-type]
+    waiting = make_trial(0, job="left")
+    snapshot = make_snapshot(jobs=[job], trials=[waiting], gpus=[make_gpu(f"gpu-{i}") for i in range(4)], queues=queues)
+    made = sound(snapshot)
+    assert (created(made), numbers(made), why(made, "left-0")) == ([], [], reason)
+    rules = QueueRules.of(snapshot)
+    assert rules is not None
+    assert text in rules.obstacles[job.key].message
+
+
+def test_a_spent_budget_takes_the_gpus_back() -> None:
+    spent = replace(A, budget=7200.0, usage=QueueUsage(total=7200.0))
+    trials = [trial("left", 0, 0, RUN)]
+    jobs = [make_job("left", policy="fifo", queue="a")]
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 1), queues=[spent])
+    assert holders(snapshot) == [""]
+    rules = QueueRules.of(snapshot)
+    assert rules is not None
+    assert "GPUQueue a has used 2.0 GPU-hours of its spec.budget.gpuHours 2" in rules.obstacles[jobs[0].key].message
+
+
+def test_started_trials_of_a_deleted_queue_continue_while_no_queue_wants_the_gpu() -> None:
+    snapshot = two_queues()
+    assert sorted(holders(replace(snapshot, queues=(B,)))) == ["right-0", "right-1"]
+    alone = replace(snapshot, trials=snapshot.trials[:2], jobs=snapshot.jobs[:1], queues=(B,))
+    assert holders(alone) == ["left-0", "left-1"]
+    assert created(sound(alone)) == []
+
+
+def test_with_reserved_gpus_the_name_of_a_local_queue_of_kueue_is_the_default_queue() -> None:
+    job = make_job("left", queue="kueue")
+    snapshot = make_snapshot(jobs=[job], gpus=[make_gpu(reserved_for="lab")], queues=[A])
+    rules = QueueRules.of(snapshot)
+    assert rules is not None
+    assert (rules.queue_of, rules.obstacles) == ({job.key: "default"}, {})
+
+
+def test_a_queue_leaves_slots_for_the_others() -> None:
+    """Four GPUs with four slots: each of two queues may have eight, and four if its quota is one GPU."""
+    jobs = [make_job("left", policy="fifo", queue="a", parallel=None, max_trials=40)]
+    snapshot = make_snapshot(jobs=jobs, gpus=[make_gpu(f"gpu-{i}") for i in range(4)], queues=[A, replace(B, gpus=2)])
+    without_default = replace(snapshot, queues=(*snapshot.queues, QueueView("default", weight=1e-9)))
+    assert len(numbers(sound(without_default))) == 8
+    strict = (replace(A, gpus=1, borrowing=0), B, QueueView("default", weight=1e-9))
+    assert len(numbers(sound(replace(snapshot, queues=strict)))) == 4
+
+
+def test_slots_go_to_the_queue_with_the_fewest_by_weight() -> None:
+    jobs = [
+        make_job(name, policy="fifo", queue=queue, parallel=None, max_trials=40)
+        for name, queue in (("one", "a"), ("two", "a"), ("three", "b"))
+    ]
+    queues = [A, replace(B, weight=3.0), QueueView("default", weight=1e-9)]
+    snapshot = make_snapshot(jobs=jobs, gpus=[make_gpu(f"gpu-{i}") for i in range(4)], queues=queues)
+    made = sound(snapshot)
+    by_job = {
+        name: sum(a.job == JobKey("lab", name) for a in made.actions if hasattr(a, "number"))
+        for name in ("one", "two", "three")
+    }
+    assert by_job == {"one": 2, "two": 2, "three": 12}
+
+
+def test_without_a_queue_there_are_no_shares() -> None:
+    snapshot = replace(two_queues(), queues=())
+    assert decide(snapshot).shares == ()
+    assert QueueRules.of(snapshot) is None
