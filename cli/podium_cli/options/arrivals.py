@@ -66,7 +66,7 @@ Queues = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """Number of jobs, seconds between two arrivals, number of users, and file of queues; None if not given."""
+    """Numbers of jobs and users, seconds between two arrivals, file of queues; None: not given."""
 
     jobs: int | None
     every: float | None
