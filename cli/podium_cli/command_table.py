@@ -43,7 +43,7 @@ COMMANDS = (
         "summary", "report", READ, "Print the best trial, GPU-seconds by use, and the cost of the suspensions."
     ),
     CommandEntry("best", "best", READ, "Print the best trial of a job: value, step and parameters."),
-    CommandEntry("get", "get", READ, "List jobs, the trials of a job, or the GPUs of the cluster."),
+    CommandEntry("get", "get", READ, "List jobs, the trials of a job, or the GPUs and queues of the cluster."),
     CommandEntry(
         "explain",
         "explain",

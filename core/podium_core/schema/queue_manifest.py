@@ -21,7 +21,7 @@ KIND = "GPUQueue"
 
 
 def parse_queue(manifest: Mapping[str, Any]) -> GPUQueue | Refusal:
-    """Return the queue, or its first error. The status counts, so that a queue of a cluster brings its usage."""
+    """Return the queue, or its first error; its status counts, so a queue of a cluster has its usage."""
     refusals = [one for part in ("metadata", "spec") for one in text_refusals(manifest.get(part), part)][:MAX_FOUND]
     version = manifest.get("apiVersion", API_VERSION)
     if version != API_VERSION:

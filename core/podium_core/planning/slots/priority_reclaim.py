@@ -67,7 +67,7 @@ def reclaim_for_priority(
 def _victims(
     lower: Collection[Standing], job: JobView, snapshot: Snapshot, kept: Collection[TrialKey]
 ) -> Iterator[Standing]:
-    """Yield the trials whose slot can be reclaimed for the job: those of the lowest priority and last rank first."""
+    """Yield the trials whose slot can be reclaimed for the job, the lowest priority and last rank first."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     for standing in sorted(lower, key=lambda s: (s.job.gpus.priority, not s.paused, -s.ranked.rank, s.trial.key)):
         if standing.trial.key not in kept and is_slot_reclaimable(standing, job, gpus):

@@ -111,7 +111,7 @@ def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping
 
 
 def is_slot_reclaimable(standing: Standing, taker: JobView, gpus: Mapping[str, GpuView]) -> bool:
-    """Return whether the trial waits, loses nothing without its slot, and its GPUs fit the trials of `taker`."""
+    """Return whether the trial waits, loses nothing without its slot, and its GPUs suit `taker`."""
     trial, job = standing.trial, standing.job
     if trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
         return False

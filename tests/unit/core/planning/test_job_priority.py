@@ -1,4 +1,4 @@
-"""Priorities of jobs: who holds the GPUs of a queue, who gets slots, and whose slot is reclaimed."""
+"""Priorities of jobs: which of them hold the GPUs of a queue, get slots, and lose reclaimed slots."""
 
 from __future__ import annotations
 
