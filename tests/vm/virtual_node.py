@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from kube_reads import ApiReader
@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 NODE = "node-1"
 GPU = "podium.dev/gpu"
 SLOTS = "4"
-GRACE = 10
 LIMIT = 3
 INSTALL_SECONDS = 122.0  # fake driver and agent start, slots are allocatable
 
@@ -37,7 +36,6 @@ class VirtualNode:
     cluster: Cluster
     machine: Machine
     accelerator: str = ""
-    grace_seconds: ClassVar[int] = GRACE
 
     def __post_init__(self) -> None:
         self.guest = load(Path(__file__).with_name("guest_evidence.py")).GuestEvidence(self.machine)
@@ -153,7 +151,7 @@ class VirtualNode:
             "policy": {"name": "round_robin", "settings": {"quantum": 20}},
             "gpus": {"perTrial": 1},
             "metrics": {"source": "stdout", "format": "json", "stepKey": "epoch"},
-            "suspension": {"methods": ["freeze"], "downsizeCpu": True, "gracePeriodSeconds": GRACE},
+            "suspension": {"methods": ["freeze"], "downsizeCpu": True, "gracePeriodSeconds": 10},
             "template": {"spec": pod},
         }
         meta = {"name": name, "namespace": "default"}

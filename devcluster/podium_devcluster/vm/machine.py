@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime import controlplane
@@ -39,36 +40,36 @@ class Machine:
     def start(self) -> str:
         """Start the machine, wait until its Node is Ready, and return the accelerator.
 
-        It has the images of the first node. The first node's containerd must hold all images: a guest would unpack them slowly.
+        It has the images of the first node, because a guest would unpack them slowly.
         """
+        if self.cluster.processes.alive(self.component):
+            raise ClusterError(f"{self.name} runs already; run `podium-devcluster vm stop` first")
         if len(str(self.files.guest)) > _LONGEST_SOCKET:
             cure = f"set PODIUM_CACHE to a folder with a path of at most {_LONGEST_SOCKET - 40} characters"
             raise ClusterError(f"{self.files.guest}: too long for a socket; {cure}")
         image = root_image.ensure(self.cluster.cache, self.cluster.progress)
         accelerator = qemu.KVM if qemu.kvm_works(image) else qemu.EMULATION
-        self.files.console.parent.mkdir(parents=True, exist_ok=True)
-        self.files.folder.mkdir(parents=True, exist_ok=True)
-        with self.cluster.progress.step(f"disks of {self.name}"):
-            self._make_store()
-            qemu.create_overlay(image.disk, self.files.root)
-            qemu.create_overlay(self.files.folder / "store.ext4", self.files.store)
-            others = self.cluster.spec.addresses
-            contents = join.files(self.address, self.cluster.name, others)
-            join.write_disk(contents | join.certificates(self.cluster.paths, self.address), self.files.config)
-        join.connect(self.cluster.name, self.address, others, TAP)
         argv = qemu.command(self.name, image, self.files, qemu.Hardware(accelerator), TAP)
         inside = controlplane.inside(netns_path(self.cluster.name, "cp"), argv)
-        with self.cluster.progress.step(f"virtual node {self.name} ({accelerator.partition(',')[0]})"):
-            self.cluster.processes.start(self.component, inside, ENVIRONMENT)
-            self.wait_for_guest(ANSWER_SECONDS)
-            self.wait_until_ready(READY_SECONDS)
+        try:
+            with self.cluster.progress.step(f"disks of {self.name}"):
+                self._make_disks(image)
+            join.connect(self.cluster.name, self.address, self.cluster.spec.addresses, TAP)
+            with self.cluster.progress.step(f"virtual node {self.name} ({accelerator.partition(',')[0]})"):
+                self.cluster.processes.start(self.component, inside, ENVIRONMENT)
+                self._until(self.answers, f"{self.name} does not answer", ANSWER_SECONDS)
+                self._until(self._ready, f"{self.name} is not Ready", READY_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
         return accelerator
 
     def stop(self) -> None:
-        """End the machine at once, without a shutdown, and remove its network and disks."""
+        """End the machine at once, without a shutdown; remove its network, disks and Node."""
         if self.component in self.cluster.processes.records():
             self.cluster.processes.kill(self.component)
-            join.disconnect(self.cluster.name, self.address, self.cluster.spec.addresses, TAP)
+        join.disconnect(self.cluster.name, self.address, self.cluster.spec.addresses, TAP)
+        self.cluster.kubectl("delete", "node", self.name, "--ignore-not-found")
         shutil.rmtree(self.files.folder, ignore_errors=True)
 
     def execute(self, argv: Sequence[str], timeout: float = 120.0) -> str:
@@ -84,36 +85,46 @@ class Machine:
 
     def answers(self) -> bool:
         """Return whether the guest agent answers. Raises ClusterError if qemu has ended."""
+        self._check_running()
+        return guest.answers(self.files.guest)
+
+    def _ready(self) -> bool:
+        self._check_running()
+        return self.name in ApiClient(self.cluster.spec.port, self.cluster.paths.pki).ready_nodes()
+
+    def _check_running(self) -> None:
         if not self.cluster.processes.alive(self.component):
             tail = self.cluster.processes.tail(self.component)
             raise ClusterError(f"{self.component} ended. The end of its log:\n{tail}")
-        return guest.answers(self.files.guest)
 
-    def wait_for_guest(self, seconds: float) -> None:
-        """Wait until the guest agent answers. Raises ClusterError."""
+    def _until(self, condition: Callable[[], bool], problem: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not self.answers():
+        while not condition():
             if time.monotonic() > deadline:
-                raise ClusterError(f"{self.name} does not answer after {seconds:g} s; see {self.files.console}")
+                raise ClusterError(f"{problem} after {seconds:g} s; see {self.files.console}\n{self._kubelet_log()}")
             time.sleep(0.3)
 
-    def wait_until_ready(self, seconds: float) -> None:
-        """Wait until the Node is Ready. Raises ClusterError."""
-        api = ApiClient(self.cluster.spec.port, self.cluster.paths.pki)
-        deadline = time.monotonic() + seconds
-        while self.name not in api.ready_nodes():
-            if time.monotonic() > deadline:
-                log = self.execute(["/usr/bin/tail", "-n", "20", "/var/log/kubelet.log"])
-                raise ClusterError(
-                    f"{self.name} is not Ready after {seconds:g} s; the end of the kubelet's log:\n{log}"
-                )
-            time.sleep(0.3)
+    def _kubelet_log(self) -> str:
+        try:
+            return self.execute(["/usr/bin/tail", "-n", "20", "/var/log/kubelet.log"], 10)
+        except (OSError, CommandError, guest.GuestError) as error:
+            return f"(no log of its kubelet: {error})"
 
-    def _make_store(self) -> None:
+    def _make_disks(self, image: root_image.RootImage) -> None:
+        self.files.console.parent.mkdir(parents=True, exist_ok=True)
+        self.files.folder.mkdir(parents=True, exist_ok=True)
+        store = self.files.folder / "store.ext4"
+        self._make_store(store)
+        qemu.create_overlay(image.disk, self.files.root)
+        qemu.create_overlay(store, self.files.store)
+        contents = join.files(self.address, self.cluster.name, self.cluster.spec.addresses)
+        join.write_disk(contents | join.certificates(self.cluster.paths, self.address), self.files.config)
+
+    def _make_store(self, disk: Path) -> None:
         """Make a disk of the first node's containerd folder. Its containerd is stopped, so that nothing changes."""
         first = self.cluster.nodes[0]
         self.cluster.kill("containerd", first.name)
         try:
-            root_image.ext4(first.state / "containerd", self.files.folder / "store.ext4", STORE_SIZE)
+            root_image.ext4(first.state / "containerd", disk, STORE_SIZE)
         finally:
             self.cluster.start("containerd", first.name)
