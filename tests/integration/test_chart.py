@@ -375,7 +375,7 @@ def test_two_packages_of_the_chart_are_equal_and_name_the_images_version(
     images = {c["image"] for c in pod_specs(parse(done.stdout))["podium-operator"]["containers"]}
     assert images == {f"localhost/podium:{project_version()}"}
     kinds = [item["kind"] for item in parse(done.stdout)]
-    assert kinds.count("CustomResourceDefinition") == 3
+    assert kinds.count("CustomResourceDefinition") == 4
 
 
 def test_optional_objects_are_off_by_default(tool: Tool) -> None:

@@ -204,6 +204,7 @@ def test_a_job_of_higher_priority_takes_the_gpu_of_its_queue(perform: Callable[[
 
 WRONG = [
     ({"weight": 0}, "weight"),
+    ({"weight": 0.0001}, "weight must be at least 0.001"),
     ({"gpus": 1, "minimum": 2}, "minimum must not be greater than gpus"),
     ({"borrowing": False}, "without a quota nothing is borrowed"),
     ({"namespaces": ["A B"]}, "namespaces"),

@@ -12,6 +12,7 @@ from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusMode
 from podium_core.schema.rules import Rule
 
 MAX_GPUS = 100_000
+MIN_WEIGHT = 0.001
 SECONDS_PER_HOUR = 3600.0
 NamespaceName = Annotated[
     str,
@@ -37,7 +38,7 @@ class GpuQueueSpec(SpecModel):
 
     weight: float = Field(
         1.0,
-        ge=0.001,
+        gt=0,
         le=1_000_000,
         description="Share of the queue relative to the others: a queue of weight 2 gets twice the GPU-seconds of one "
         "of weight 1 while both have enough trials.",
@@ -121,6 +122,14 @@ class GPUQueue(StatusModel):
 
 
 QUEUE_RULES: tuple[Rule, ...] = (
+    Rule(  # a rule, since the API server compares a whole number with the minimum cut to a whole number
+        "WeightTooLow",
+        "spec",
+        "self.weight >= 0.001",
+        "weight must be at least 0.001: raise it",
+        lambda s: s.weight >= MIN_WEIGHT,
+        "weight",
+    ),
     Rule(
         "QuotaMissing",
         "spec",

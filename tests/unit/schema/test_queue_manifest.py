@@ -32,7 +32,8 @@ def test_a_queue_of_a_cluster_brings_its_usage() -> None:
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"apiVersion": "podium.dev/v2"}, "apiVersion", "write apiVersion: podium.dev/v1alpha1"),
     ({"metadata": {}}, "metadata.name", ""),
-    ({"spec": {"weight": -1}}, "spec.weight", "must be at least 0.001"),
+    ({"spec": {"weight": -1}}, "spec.weight", "must be greater than 0"),
+    ({"spec": {"weight": 0.0001}}, "spec.weight", "must be at least 0.001"),
     ({"spec": {"gpus": 1.5}}, "spec.gpus", "must be an integer"),
     ({"spec": {"namespaces": ["A B"]}}, "spec.namespaces[0]", "write the name of a namespace"),
     ({"spec": {"borrowingLimit": 3}}, "spec.gpus", "without a quota nothing is borrowed"),
@@ -40,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "field", "message"), WRONG, ids=[row[1] for row in WRONG])
+@pytest.mark.parametrize(("changes", "field", "message"), WRONG, ids=[f"{row[1]}-{number}" for number, row in enumerate(WRONG)])
 def test_the_first_error_names_field_and_cure(changes: dict[str, Any], field: str, message: str) -> None:
     found = parse_queue(manifest(**changes))
     assert isinstance(found, Refusal)
