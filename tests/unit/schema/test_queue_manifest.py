@@ -41,7 +41,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "field", "message"), WRONG, ids=[f"{row[1]}-{number}" for number, row in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("changes", "field", "message"), WRONG, ids=[f"{row[1]}-{number}" for number, row in enumerate(WRONG)]
+)
 def test_the_first_error_names_field_and_cure(changes: dict[str, Any], field: str, message: str) -> None:
     found = parse_queue(manifest(**changes))
     assert isinstance(found, Refusal)
