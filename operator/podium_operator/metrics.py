@@ -69,6 +69,12 @@ class Metrics:
             ["namespace"],
             registry=self.registry,
         )
+        self.gpu_seconds = Counter(
+            "podium_gpu_seconds_total",
+            "GPU-seconds that trials held GPUs; queue is empty without GPUQueues",
+            ["namespace", "queue"],
+            registry=self.registry,
+        )
         self.job = JobGauges.of(self.registry)
         self.queue = QueueGauges.of(self.registry)
 

@@ -172,7 +172,7 @@ class Reconciler:
             self._requeue_costs.update(cluster, observations)
             snapshot = self._snapshot(cluster, observations)
             guarded = self._plan(snapshot)
-            self._queue_controller.record(cluster, guarded.shares)
+            self._queue_controller.record(cluster, snapshot, guarded.shares)
         with self._metrics.part_seconds.labels("run_queues").time():
             actions = await self._rebalancer.admit(
                 cluster, observations, guarded.plan.actions, self._actuator.in_backoff()

@@ -21,6 +21,7 @@ from podium_core.planning.queues.queue_rules import JobQueue, QueueRules
 from podium_core.schema.gpuqueue import GPUQueue, queue_view, stored_usage
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.queues.gpu_meter import GpuMeter
 from podium_operator.queues.queue_status import queue_status, same_state
 from podium_operator.report.status_writer import MANAGER, PARALLEL_CALLS
 
@@ -29,12 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class QueueController:
-    """Usage, statuses and metrics of all GPUQueues. Without any, it does nothing."""
+    """Usage, statuses and metrics of all GPUQueues, and the GPU-seconds of all namespaces."""
 
     def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
         self._api = api
         self._interval = interval
         self._metrics = metrics
+        self._meter = GpuMeter(metrics)
         self._ledger = QueueLedger()
         self._written: dict[str, tuple[float, dict[str, Any]]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
@@ -47,8 +49,9 @@ class QueueController:
         known = self._ledger.only({view.name for view in views}).with_stored(stored, now)
         return with_usage(views, known.usage_at(now))
 
-    def record(self, cluster: ClusterState, shares: Sequence[QueueShare]) -> None:
-        """Remember what the queues have from now on."""
+    def record(self, cluster: ClusterState, snapshot: Snapshot, shares: Sequence[QueueShare]) -> None:
+        """Remember what namespaces and queues have from now on."""
+        self._meter.record(snapshot)
         stored = {queue.metadata.name: _stored(queue, cluster.now) for queue in cluster.queues}
         known = self._ledger.only({share.queue for share in shares}).with_stored(stored, cluster.now)
         self._ledger = known.record(cluster.now, shares)

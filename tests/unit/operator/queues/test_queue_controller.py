@@ -61,8 +61,8 @@ class Stage:
         """Record and write at this time; return the number of writes."""
         cluster, before = self.cluster(at), len(self.server.log)
         views = self.controller.views(cluster)
-        self.controller.record(cluster, shares)
         snapshot = build_snapshot(cluster, observe(cluster), queues=views)
+        self.controller.record(cluster, snapshot, shares)
         asyncio.run(self.controller.write(cluster, snapshot, shares))
         return len(self.server.log) - before
 
@@ -114,7 +114,7 @@ def test_a_queue_that_is_created_again_begins_anew() -> None:
     stage = Stage()
     stage.tick(0.0, SHARE)
     without = replace(stage.cluster(60.0), queues=())
-    stage.controller.record(without, ())
+    stage.controller.record(without, build_snapshot(without, observe(without)), ())
     assert stage.usage(61.0).total == 0.0
 
 
