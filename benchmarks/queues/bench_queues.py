@@ -59,7 +59,7 @@ def search(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """GPU-seconds of each queue, the busy part of all GPUs' time, and the seconds until a lent part was back."""
+    """GPU-seconds of each queue, the busy part of the GPUs' time, and the seconds until a part was back."""
 
     used: Mapping[str, float]
     busy: float

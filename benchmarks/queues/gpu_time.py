@@ -26,7 +26,7 @@ def work_of(record: str) -> Iterator[Work]:
 def gpu_seconds(work: Iterable[Work], owners: Mapping[str, str], start: float, end: float) -> dict[str, float]:
     """Return the seconds from `start` to `end` in which the containers of each owner worked.
 
-    `owners`: the owner of each container, by its id; the containers of nobody do not count.
+    `owners`: the owner of each container, by its id; other containers do not count.
     """
     found = dict.fromkeys(owners.values(), 0.0)
     for one in work:
@@ -41,6 +41,6 @@ def first_work(work: Iterable[Work], owners: Mapping[str, str], owner: str, afte
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the part of each owner; zero for all where nobody worked."""
+    """Return the part of each owner; zero for all if none worked."""
     total = sum(seconds.values())
     return {owner: used / total if total else 0.0 for owner, used in seconds.items()}

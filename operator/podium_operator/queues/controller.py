@@ -1,4 +1,4 @@
-"""Keeps the usage of the GPUQueues between plans, and writes their statuses and metrics.
+"""Keeps the usage of namespaces and GPUQueues between plans, and writes their statuses and metrics.
 
 The statuses store the usage, so a new operator continues from them. What a queue used since the last write is lost
 then: at most FIGURES_SECONDS.
@@ -21,11 +21,11 @@ from podium_core.planning.queues.queue_rules import JobQueue, QueueRules
 from podium_core.schema.gpuqueue import GPUQueue, queue_view, stored_usage
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
-from podium_operator.queues.gpu_meter import GpuMeter
 from podium_operator.queues.queue_status import queue_status, same_state
 from podium_operator.report.status_writer import MANAGER, PARALLEL_CALLS
 
 FIGURES_SECONDS = 10.0  # between two writes of a status of which only figures have changed
+MAX_UNSEEN_SECONDS = 60.0  # between two plans; a longer time is not counted, since the holders are not known
 log = logging.getLogger(__name__)
 
 
@@ -94,6 +94,35 @@ class QueueController:
                 log.warning("the status of GPUQueue %s was not written: %s", meta.name, error)
             return
         self._written[meta.uid] = (now, status)
+
+
+class GpuMeter:
+    """Counter of the GPU-seconds that trials hold GPUs, by namespace and queue. It grows with each plan."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._counter = metrics.gpu_seconds
+        self._at = 0.0
+        self._held: Mapping[tuple[str, str], int] = {}
+
+    def record(self, snapshot: Snapshot) -> None:
+        """Count until now what was held at the last plan, and remember what is held now."""
+        seconds = snapshot.now - self._at
+        if 0.0 < seconds <= MAX_UNSEEN_SECONDS:
+            for labels, gpus in self._held.items():
+                self._counter.labels(*labels).inc(gpus * seconds)
+        self._at, self._held = snapshot.now, held_gpus(snapshot)
+
+
+def held_gpus(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
+    """Return the number of held GPUs by namespace and queue; the queue is empty without GPUQueues."""
+    rules = QueueRules.of(snapshot)
+    queue_of: Mapping[JobKey, str] = {} if rules is None else rules.queue_of
+    found = Counter[tuple[str, str]]()
+    for gpu in snapshot.gpus:
+        trial = None if gpu.holder is None else snapshot.holders.get(gpu.holder)
+        if trial is not None:
+            found[trial.job.namespace, queue_of.get(trial.job, "")] += 1
+    return found
 
 
 def job_queues(snapshot: Snapshot) -> Mapping[JobKey, JobQueue]:

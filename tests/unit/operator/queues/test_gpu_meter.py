@@ -8,7 +8,7 @@ from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.snapshot import Snapshot
 from podium_core.testing.builders import make_gpu, make_job, make_trial
 from podium_operator.metrics import Metrics
-from podium_operator.queues.gpu_meter import MAX_SECONDS, GpuMeter, held_gpus
+from podium_operator.queues.controller import MAX_UNSEEN_SECONDS, GpuMeter, held_gpus
 
 JOBS = (make_job("a", queue="team"), make_job("b"))
 TRIALS = tuple(make_trial(0, job=job.key.name) for job in JOBS)
@@ -36,7 +36,7 @@ def test_the_counter_grows_by_what_was_held_since_the_last_plan() -> None:
     metrics = Metrics()
     meter = GpuMeter(metrics)
     meter.record(SNAPSHOT)
-    assert counted(metrics) == 0.0, "nobody saw what was held before"
+    assert counted(metrics) == 0.0, "it is not known what was held before"
     meter.record(replace(SNAPSHOT, now=1002.0, gpus=GPUS[2:]))
     assert counted(metrics) == 6.0
     meter.record(replace(SNAPSHOT, now=1012.0))
@@ -46,6 +46,6 @@ def test_the_counter_grows_by_what_was_held_since_the_last_plan() -> None:
 def test_an_unobserved_pause_and_a_clock_that_goes_back_count_nothing() -> None:
     metrics = Metrics()
     meter = GpuMeter(metrics)
-    for now in (1000.0, 1000.0 + MAX_SECONDS + 1.0, 500.0, 500.0):
+    for now in (1000.0, 1000.0 + MAX_UNSEEN_SECONDS + 1.0, 500.0, 500.0):
         meter.record(replace(SNAPSHOT, now=now))
     assert counted(metrics) == 0.0
