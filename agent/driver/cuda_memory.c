@@ -6,6 +6,7 @@
 #include "cuda_device_map.h"
 #include "cuda_devices.h"
 #include "cuda_entry.h"
+#include "memory_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,9 @@ static CUresult count_allocated(int origin, size_t size) {
     CUresult r = cuda_result_from_errno(state_write_begin(&cuda_view));
     if (r != CUDA_SUCCESS) return r;
     int gpu = cuda_device_map_gpu(origin);
+    uint64_t limit = memory_limit_of_self(cuda_view.state->gpus[gpu].uuid), mine = cuda_self->bytes[gpu];
     if (gpu_free_bytes(cuda_view.state, (unsigned)gpu) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (mine > limit || size > limit - mine) r = CUDA_ERROR_OUT_OF_MEMORY;
     else cuda_self->bytes[gpu] += size;
     state_write_end(&cuda_view);
     return r;

@@ -86,6 +86,7 @@ def _wire(api: Api, settings: OperatorSettings, metrics: Metrics) -> tuple[Watch
         settings.trial_priority_class,
         settings.image,
         settings.trial_runtime_class,
+        settings.limit_gpu_memory,
     )
     actuator = Actuator(api, caches, rules, metrics)
     cleanup = Cleanup(api, caches.cluster_state, settings.image)

@@ -54,6 +54,10 @@ class OperatorSettings(ClusterSettings):
     trial_runtime_class: str | None = Field(
         None, min_length=1, description="RuntimeClass of the pods with GPUs, unless their template names one"
     )
+    limit_gpu_memory: bool = Field(
+        False,
+        description="NVIDIA's container toolkit (1.20 or later, cgroup v2) limits trials to gpus.memory",
+    )
     rebalancing: bool = Field(False, description="move trials from crowded GPUs to those with fewer trials")
     rebalancing_min_stay_seconds: float = Field(
         120.0,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from podium_cli.doctor.check_table import OLDEST, Result, error, ok, skipped, warning
 from podium_cli.doctor.cluster_checks import NVIDIA_CLASS, minor_version
-from podium_cli.doctor.facts import AGENT, ClusterFacts, NodeFacts, Unread
+from podium_cli.doctor.facts import AGENT, OPERATOR, ClusterFacts, NodeFacts, Unread
 
 OLDEST_RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 25)}
 CDI_RUNTIMES = {"containerd": (2, 0), "cri-o": (1, 25)}  # which accept CDI devices without a setting
@@ -35,7 +35,7 @@ def node_results(facts: ClusterFacts, node: NodeFacts) -> Iterator[Result]:
     yield _handler(facts, node)
     yield _cdi(node)
     yield _driver(facts, node)
-    yield _cgroup_version(node)
+    yield _cgroup_version(facts, node)
     yield _cgroup_driver(node)
     yield _feature_gates(node)
 
@@ -132,10 +132,14 @@ def _driver(facts: ClusterFacts, node: NodeFacts) -> Result:
     return ok(code, node.name, f"driver {text}")
 
 
-def _cgroup_version(node: NodeFacts) -> Result:
+def _cgroup_version(facts: ClusterFacts, node: NodeFacts) -> Result:
     code, version = "CgroupVersion", node.cgroup_version
     if isinstance(version, Unread):
         return skipped(code, node.name, version.reason)
+    operator = facts.workload(OPERATOR)
+    if version == 1 and operator is not None and operator.environment.get("PODIUM_LIMIT_GPU_MEMORY") == "true":
+        message = "cgroup v1, and trials.limitGPUMemory is on: trials with gpus.memory do not start on this node"
+        return error(code, node.name, message)
     if version == 1:
         return warning(code, node.name, "cgroup v1: the kubelet refuses it by default since 1.35")
     return ok(code, node.name, f"cgroup v{version}")

@@ -32,6 +32,7 @@ from podium_operator.act.pod_resources import (
     add_slots,
     declared_memory,
     downsize_cpu,
+    limit_gpu_memory,
     moved_bytes,
     remove_slots,
 )
@@ -63,6 +64,7 @@ class PodRules:
     priority_class: str | None = None
     image: str | None = None  # Podium's own, which copies the checkpoints of parents
     runtime_class: str | None = None  # of pods with GPUs: nodes without GPUs may not have it
+    limits_gpu_memory: bool = False  # whether NVIDIA's container toolkit is to limit trials to their declared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ def make_pod(
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         add_slots(main, rules.resource, spec.gpus.per_trial)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
+        if rules.limits_gpu_memory and memory is not None and whole_gpu is None:
+            limit_gpu_memory(main, memory)
         moved = 0 if whole_gpu else moved_bytes(spec)
         if moved:
             add_memory(main, moved)

@@ -20,6 +20,8 @@ from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.trial import HyperParamTrial
 
+GPU_MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
+MEBIBYTE = 1 << 20
 SIZE_TOLERANCE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
 
 
@@ -56,6 +58,15 @@ def declared_memory(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | Non
         return whole_gpu.memory
     memory = job.spec.gpus.memory
     return None if memory is None else to_bytes(memory)
+
+
+def limit_gpu_memory(container: dict[str, Any], memory: int) -> None:
+    """Limit the container's memory (bytes) on each of its GPUs, in whole MiB, rounded down.
+
+    NVIDIA's container toolkit (1.20 or later) reads the variable when it starts the container, and tells the driver.
+    """
+    others = [one for one in container.get("env") or [] if one["name"] != GPU_MEMORY_LIMIT]
+    container["env"] = [*others, {"name": GPU_MEMORY_LIMIT, "value": str(max(1, memory // MEBIBYTE))}]
 
 
 def moved_bytes(spec: JobSpec) -> int:

@@ -138,6 +138,15 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("Driver", {"gpu_nodes": {}, **node(labels={"nvidia.com/cuda.driver.major": "535"})}, "warning", "driver 535"),
     ("Driver", {"gpu_nodes": {}}, "skipped", "neither an agent nor a label"),
     ("CgroupVersion", node(cgroup_version=1), "warning", "cgroup v1"),
+    (
+        "CgroupVersion",
+        {
+            "workloads": workloads(operator=workload(OPERATOR, environment={"PODIUM_LIMIT_GPU_MEMORY": "true"})),
+            **node(cgroup_version=1),
+        },
+        "error",
+        "trials with gpus.memory do not start on this node",
+    ),
     ("CgroupVersion", node(cgroup_version=FORBIDDEN), "skipped", "forbidden"),
     ("CgroupDriver", node(kubelet=KubeletConfig("cgroupfs", True)), "warning", "two programs"),
     ("CgroupDriver", node(kubelet=FORBIDDEN), "skipped", "forbidden"),

@@ -17,6 +17,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
+from podium_operator.act.pod_resources import GPU_MEMORY_LIMIT as LIMIT
 from podium_operator.act.pod_resources import WholeGpu, gate_needs_slot, smallest_whole_gpu
 
 
@@ -301,6 +302,18 @@ def test_runtime_class(given: dict[str, Any], gpus: int, name: str | None) -> No
     rules = PodRules("podium", "podium.dev/gpu", runtime_class="nvidia")
     assert make_pod(job, trial_of(), 0, rules)["spec"].get("runtimeClassName") == name
     assert "runtimeClassName" not in make_pod(make_job(), trial_of(), 0, PodRules("podium", "podium.dev/gpu"))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit"), [("64Mi", "64"), ("1.5Gi", "1536"), ("100M", "95"), ("1k", "1"), (None, None)]
+)
+def test_the_driver_may_limit_the_declared_memory(memory: str | None, limit: str | None) -> None:
+    job = make_job(gpus={"memory": memory} if memory else {}, template=template(env=[{"name": LIMIT, "value": "9"}]))
+    rules = PodRules("podium", "podium.dev/gpu", limits_gpu_memory=True)
+    assert variables(make_pod(job, trial_of(), 0, rules))[LIMIT] == (limit or "9")
+    whole = make_pod(job, trial_of(), 1, rules, PodOrigin(whole_gpu=WholeGpu(1 << 30)))
+    assert variables(whole)[LIMIT] == "9", "a retry on a whole GPU has no limit"
+    assert variables(make_pod(job, trial_of(), 0, PodRules("podium", "podium.dev/gpu")))[LIMIT] == "9"
 
 
 def test_parameters_keep_the_types_of_their_axes() -> None:
