@@ -130,7 +130,7 @@ class VirtualNode:
 
     def delete(self, job: str) -> None:
         """Delete a search and wait until its pods are gone."""
-        self.kubectl("delete", "hyperparamjob", job, "--timeout=150s", timeout=160)
+        self.kubectl("delete", "hyperparamjob", job, "--ignore-not-found", "--timeout=150s", timeout=160)
         pods = lambda: self.objects("pods", "-l", f"podium.dev/job={job}")  # noqa: E731
         self.until(f"the pods of {job} are gone", lambda: not pods(), 43)
 
