@@ -90,7 +90,7 @@ test-kueue: setup ## run reservations beside the real Kueue (root; builds Kueue 
 test-dra: setup ## run reservations over dynamic resources, with a DRA driver from its Go module (root; builds it once)
 	@$(PYTEST) tests/e2e/test_dra.py
 
-test-vm: setup ## run the tests on a node in a virtual machine: systemd, cgroup v2, runc and crun (root; ten minutes without KVM, alone)
+test-vm: setup ## run the tests on a node in a virtual machine: systemd, cgroup v2, runc and crun (root; 15 minutes without KVM)
 	@$(PYTEST) -s tests/vm
 
 test-faults: setup ## run the fault-injection tests, with an agent's outage of five minutes (25 minutes)
