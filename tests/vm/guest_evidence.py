@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from podium_devcluster.shell import CommandError
+from podium_devcluster.vm.guest import GuestError
 from podium_devcluster.vm.machine import Machine
 
 SLOTS = "podium.dev/gpu"
@@ -50,6 +52,13 @@ class GuestEvidence:
         """Return whether containerd answers."""
         script = "ctr --connect-timeout=2s version >/dev/null 2>&1 && echo yes || true"
         return self.machine.shell(script).strip() == "yes"
+
+    def boot_id(self) -> str:
+        """Return the id of the guest's boot; "" while the guest does not answer."""
+        try:
+            return self.machine.shell("cat /proc/sys/kernel/random/boot_id") if self.machine.answers() else ""
+        except (OSError, CommandError, GuestError):  # the guest agent ended meanwhile
+            return ""
 
 
 def freezers_of(listing: str) -> list[Freezer]:

@@ -117,6 +117,23 @@ class VirtualNode:
         ready = {c["type"]: c["status"] for c in node["status"]["conditions"]}.get("Ready")
         return ready == "True" and self.offers_slots()
 
+    def pods_of_node(self) -> list[dict[str, Any]]:
+        """Return the pods of the virtual node that have not ended."""
+        listing = json.loads(self.kubectl("get", "pods", "-A", "-o", "json"))["items"]
+        here = [pod for pod in listing if pod["spec"].get("nodeName") == self.machine.name]
+        return [pod for pod in here if pod["status"]["phase"] in ("Pending", "Running")]
+
+    def evicted(self) -> tuple[str, ...]:
+        """Return the names of the pods that the kubelet has evicted."""
+        listing = json.loads(self.kubectl("get", "events", "-A", "--field-selector=reason=Evicted", "-o", "json"))
+        return tuple(sorted({event["involvedObject"]["name"] for event in listing["items"]}))
+
+    def delete(self, job: str) -> None:
+        """Delete a search and wait until its pods are gone."""
+        self.kubectl("delete", "hyperparamjob", job, "--ignore-not-found", "--timeout=150s", timeout=160)
+        pods = lambda: self.objects("pods", "-l", f"podium.dev/job={job}")  # noqa: E731
+        self.until(f"the pods of {job} are gone", lambda: not pods(), 43)
+
     def search(self, name: str, runtime_class: str = "") -> None:
         """Start a search of two trials that share the GPU of the virtual node."""
         container = {

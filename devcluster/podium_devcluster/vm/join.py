@@ -17,7 +17,7 @@ from podium_devcluster.runtime import network, node_config, pki
 from podium_devcluster.runtime.network import NodeAddress, netns
 from podium_devcluster.shell import run
 
-EVICTION_THRESHOLD = "100Mi"
+EVICTION_THRESHOLD = "400Mi"  # with 100Mi an emulated guest reads its programs from disk again and again
 _DISK_BLOCK = 1 << 16
 _CRUN = """
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun]

@@ -60,7 +60,7 @@ def test_containerd_has_both_runtimes_with_the_systemd_driver() -> None:
 def test_the_kubelet_is_configured_as_on_a_machine_of_its_own() -> None:
     config = json.loads(join.kubelet(NODE))
     assert config["cgroupDriver"] == "systemd"
-    assert config["evictionHard"] == {"memory.available": "100Mi"}
+    assert config["evictionHard"] == {"memory.available": "400Mi"}
     assert not {"failCgroupV1", "cgroupRoot", "enforceNodeAllocatable"} & config.keys()
 
 
