@@ -85,10 +85,10 @@ test-e2e: setup ## run the tests on the real two-node cluster
 	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
 test-kueue: setup ## run reservations beside the real Kueue (root; builds Kueue from its Go module once: ten minutes)
-	@$(PYTEST) tests/e2e/test_kueue.py
+	@$(PYTEST) -rP tests/e2e/test_kueue.py
 
 test-dra: setup ## run reservations over dynamic resources, with a DRA driver from its Go module (root; builds it once)
-	@$(PYTEST) tests/e2e/test_dra.py
+	@$(PYTEST) -rP tests/e2e/test_dra.py
 
 test-vm: setup ## run the tests on a node in a virtual machine: systemd, cgroup v2, runc and crun (root; 15 minutes without KVM)
 	@$(PYTEST) -s tests/vm
