@@ -108,7 +108,7 @@ def test_a_budget_that_ends_before_the_job_is_named(tmp_path: Path, capsys: pyte
 
 
 FILES = [
-    ([("a", "weight: 0")], "GPUQueue a: spec.weight: must be at least 0.001"),
+    ([("a", "weight: 0")], "GPUQueue a: spec.weight: must be greater than 0"),
     ([("a", "weight: '2'")], "GPUQueue a: spec.weight: must be a number"),
     ([("a", "wieght: 2")], "GPUQueue a: spec.wieght:"),
     ([("a", "borrowing: false")], "QuotaMissing: --queues: "),
