@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import read_file
+from podium_cli.objects import name_of, read_file
 from podium_cli.options.system import SYSTEM
 from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.snapshot import JobView, Snapshot
@@ -42,7 +42,7 @@ def read_queues(path: Path | None) -> tuple[QueueView, ...]:
             continue
         queue = parse_queue(payload)
         if isinstance(queue, Refusal):
-            name = (payload.get("metadata") or {}).get("name") or "without a name"
+            name = name_of(payload) or "without a name"
             raise CliError(Exit.FAILED, queue.code, f"--queues: {path}: {KIND} {name}: {queue}")
         name = queue.metadata.name
         if name in views:

@@ -19,10 +19,14 @@ HORIZON = 30.0  # seconds in which a queue makes up for what it got less than it
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """GPUs that a queue can use now: `demand`, within its quota and what it may borrow."""
+    """GPUs that a queue can use now: `demand`, within its quota and what it may borrow.
+
+    `width`: fewest GPUs that one of its trials needs.
+    """
 
     queue: QueueView
     demand: int
+    width: int = 1
 
     @property
     def by_right(self) -> int:
@@ -81,8 +85,8 @@ def whole_gpus(claims: Sequence[Claim], deserved: Sequence[float], gpus: int) ->
     """Return the whole GPUs that each queue is to hold now. O(n + GPUs log n).
 
     The wish of a queue is deserved + (deserved GPU-seconds - used GPU-seconds) / HORIZON. The correction is at most
-    what the queue deserves, or one GPU if it deserves less. Each GPU in turn goes to the queue whose wish exceeds its
-    GPUs the most, so no usable GPU is left over.
+    what the queue deserves, or the GPUs of one trial if it deserves less. Each GPU in turn goes to the queue whose wish
+    exceeds its GPUs the most, so no usable GPU is left over.
     """
     wishes = [part + correction(claim, part) for claim, part in zip(claims, deserved, strict=True)]
     given = [0] * len(claims)
@@ -102,8 +106,11 @@ def whole_gpus(claims: Sequence[Claim], deserved: Sequence[float], gpus: int) ->
 
 
 def correction(claim: Claim, deserved: float) -> float:
-    """Return the GPUs by which a queue's past moves its wish."""
-    limit = max(1.0, deserved)
+    """Return the GPUs by which a queue's past moves its wish.
+
+    Without the width, the wish of a queue whose trials need more GPUs than it deserves would never suffice for one.
+    """
+    limit = max(float(claim.width), deserved)
     return max(-limit, min(limit, -_lag(claim) / HORIZON))
 
 

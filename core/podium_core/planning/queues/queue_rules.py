@@ -77,7 +77,7 @@ def obstacle_of(job: JobView, name: str, queues: Mapping[str, QueueView]) -> Obs
         where, allowed = job.key.namespace, _names(queue.namespaces)
         text = f"spec.queue: namespace {where} may not use GPUQueue {name}; its spec.namespaces: {allowed}."
         return Obstacle("QueueForbidden", f"{text} Ask an admin to add {where}, or name another queue.")
-    if queue.budget is not None and queue.usage.total >= queue.budget:
+    if job.gpus.per_trial and queue.budget is not None and queue.usage.total >= queue.budget:
         spent, budget = queue.usage.total / 3600.0, queue.budget / 3600.0
         text = f"GPUQueue {name} has used {spent:.1f} GPU-hours of its spec.budget.gpuHours {budget:g}"
         return Obstacle("QueueBudgetSpent", f"{text}; ask an admin to raise it, or name another queue.")

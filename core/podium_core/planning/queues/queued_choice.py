@@ -54,9 +54,10 @@ class QueuedChoice(HolderChoice):
         """Let the queues that miss the most GPUs try first, then all queues up to what they may borrow."""
         self._find_holders()
         self._set_turns(base)
-        for current in self._holders.values():
-            if not _preemptible(current.standing):
-                self._attempt(current.standing)
+        for uuid, current in self._holders.items():
+            standing = current.standing
+            if not _preemptible(standing) and (self._is_open(standing) or self._keeps_gpus(standing, uuid)):
+                self._try(standing, self._uuids(standing))
         in_need = sorted(self.turns.values(), key=lambda t: (t.held - t.target, t.queue.name))
         for turn in in_need:
             for standing in turn.ready:
@@ -114,8 +115,8 @@ class QueuedChoice(HolderChoice):
         claims, usable = [], set[str]()
         for turn in turns.values():
             mine = {uuid for standing in turn.ready for uuid in self.uuids[standing.trial.key]}
-            wanted = sum(len(self.uuids[standing.trial.key]) for standing in turn.ready)
-            claims.append(Claim(turn.queue, min(len(mine), wanted)))
+            widths = [len(self.uuids[standing.trial.key]) for standing in turn.ready]
+            claims.append(Claim(turn.queue, min(len(mine), sum(widths)), min(widths, default=1)))
             usable |= mine
         deserved = deserved_gpus(claims, len(usable))
         for turn, part, target in zip(turns.values(), deserved, whole_gpus(claims, deserved, len(usable)), strict=True):
@@ -131,6 +132,12 @@ class QueuedChoice(HolderChoice):
         key = standing.trial.key
         mine = self.uuids[key]
         return key not in self.claims and self._owner.keys().isdisjoint(mine) and self._turn(standing).allows(len(mine))
+
+    def _keeps_gpus(self, standing: Standing, uuid: str) -> bool:
+        """Return whether the trial has its GPUs, which it keeps even beyond a quota that was lowered since."""
+        key = standing.trial.key
+        unclaimed = key not in self.claims and self._owner.keys().isdisjoint(self._uuids(standing))
+        return unclaimed and self.gpus[uuid].holder == key
 
     def _attempt(self, standing: Standing) -> None:
         if self._is_open(standing):
@@ -196,7 +203,7 @@ class QueuedChoice(HolderChoice):
         """Return the number of trials of each queue that want a GPU and are to have none."""
         found: dict[str, int] = {}
         for key, standing in standings.items():
-            if key not in self.claims and standing.job.gpus.per_trial:
+            if key not in self.claims and _wants_gpu(standing):
                 name = self.rules.queue_of[standing.job.key]
                 found[name] = found.get(name, 0) + 1
         return found
@@ -229,3 +236,9 @@ def judge_between_queues(mine: QueueTurn, theirs: QueueTurn, current: CurrentHol
 def _preemptible(standing: Standing) -> bool:
     abilities = standing.job.abilities
     return abilities.suspendable or abilities.checkpointable
+
+
+def _wants_gpu(standing: Standing) -> bool:
+    """Return whether the trial needs a GPU and neither its user nor its policy has suspended it."""
+    suspended = standing.trial.intent.suspend or standing.job.state.suspended or standing.paused
+    return standing.job.gpus.per_trial > 0 and not suspended

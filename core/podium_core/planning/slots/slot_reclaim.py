@@ -19,7 +19,7 @@ from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.relocation import is_relocatable, is_started
-from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey
+from podium_core.domain.snapshot import Costs, GpuView, JobKey, Snapshot, TrialKey
 from podium_core.planning.ranking import Standing
 from podium_core.planning.slots.pod_quota import PodQuota
 
@@ -106,12 +106,12 @@ def is_next_in_line(standing: Standing, now: float) -> bool:
 def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
     """Yield the trials whose slot can be reclaimed: paused ones first, then the last by rank."""
     for standing in sorted(mine, key=lambda s: (not s.paused, -s.ranked.rank)):
-        if standing.trial.key not in kept and is_slot_reclaimable(standing, standing.job, gpus):
+        if standing.trial.key not in kept and is_slot_reclaimable(standing, gpus):
             yield standing
 
 
-def is_slot_reclaimable(standing: Standing, taker: JobView, gpus: Mapping[str, GpuView]) -> bool:
-    """Return whether the trial waits, loses nothing without its slot, and its GPUs suit `taker`."""
+def is_slot_reclaimable(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
+    """Return whether the trial waits, loses nothing without its slot, and its GPUs suit its job."""
     trial, job = standing.trial, standing.job
     if trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
         return False
@@ -126,7 +126,7 @@ def is_slot_reclaimable(standing: Standing, taker: JobView, gpus: Mapping[str, G
     ):
         return False
     there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
-    return len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(taker, gpu) for gpu in there)
+    return len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(job, gpu) for gpu in there)
 
 
 def keeps_slot_until(standing: Standing, costs: Costs) -> float:

@@ -100,6 +100,48 @@ def test_a_holder_that_cannot_be_preempted_keeps_its_gpu() -> None:
     assert holders(replace(snapshot, jobs=tuple(stiff))) == ["left-0", "left-1"]
 
 
+def test_a_holder_that_cannot_be_preempted_keeps_its_gpu_when_the_quota_is_lowered() -> None:
+    spent = replace(A, budget=10.0, usage=QueueUsage(total=20.0))
+    for queue in (spent, replace(A, gpus=0, borrowing=0)):
+        snapshot = two_queues(a=queue)
+        stiff = [replace(j, abilities=replace(j.abilities, suspendable=False)) for j in snapshot.jobs]
+        assert holders(replace(snapshot, jobs=tuple(stiff))) == ["left-0", "left-1"]
+        assert holders(snapshot) == ["right-0", "right-1"], "one that can be suspended gives its GPU up"
+
+
+def test_a_trial_of_all_gpus_gets_them_from_queues_that_hold_what_they_deserve() -> None:
+    """A queue that deserves one GPU of four, but whose trial needs all of them, gets them in turn."""
+    uuids = [f"gpu-{number}" for number in range(4)]
+    wide = make_trial(0, job="wide", gpus=uuids, phase=P.GATED, node="node-a")
+    trials = [*(trial(f"job-{n % 3}", n, n, RUN) for n in range(4)), wide]
+    jobs = [make_job(f"job-{n}", policy="fifo", queue=f"q{n}") for n in range(3)]
+    jobs.append(make_job("wide", policy="fifo", queue="wide", gpus_per_trial=4))
+    lag, ahead = QueueUsage(deserved=120.0), QueueUsage(used=40.0)
+    queues = [QueueView("wide", usage=lag), *(QueueView(f"q{n}", usage=ahead) for n in range(3))]
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 4), queues=queues)
+    assert share(snapshot, "wide").deserved == 1.0
+    assert holders(snapshot) == ["wide-0"] * 4
+    early = replace(snapshot, queues=(QueueView("wide"), *snapshot.queues[1:]))
+    assert "wide-0" not in holders(early)
+
+
+def test_trials_that_are_suspended_by_their_user_do_not_wait() -> None:
+    snapshot = two_queues(since=990.0)
+    assert share(snapshot, "b").waiting == 2
+    jobs = [replace(j, state=replace(j.state, suspended=j.key.name == "right")) for j in snapshot.jobs]
+    assert share(replace(snapshot, jobs=tuple(jobs)), "b").waiting == 0
+    trials = [replace(t, intent=replace(t.intent, suspend=t.key.name == "right-0")) for t in snapshot.trials]
+    assert share(replace(snapshot, trials=tuple(trials)), "b").waiting == 1
+
+
+def test_a_spent_budget_does_not_stop_a_job_without_gpus() -> None:
+    spent = replace(A, budget=10.0, usage=QueueUsage(total=20.0))
+    jobs = [make_job(f"job-{gpus}", queue="a", gpus_per_trial=gpus) for gpus in (0, 1)]
+    rules = QueueRules.of(make_snapshot(jobs=jobs, trials=[], gpus=[], queues=[spent]))
+    assert rules is not None
+    assert {key.name: one.reason for key, one in rules.obstacles.items()} == {"job-1": "QueueBudgetSpent"}
+
+
 OBSTACLES = [
     (
         {"queue": "gone"},
