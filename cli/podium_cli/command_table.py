@@ -70,7 +70,7 @@ COMMANDS = (
     CommandEntry(
         "drain", "drain", CHANGE, "Move trials off a node without lost work and admit none there until --undo."
     ),
-    CommandEntry("validate", "validate", OFFLINE, "Check HyperParamJobs in files, without a cluster."),
+    CommandEntry("validate", "validate", OFFLINE, "Check HyperParamJobs and GPUQueues in files, without a cluster."),
     CommandEntry("convert", "convert", OFFLINE, "Convert searches of Katib, W&B or Kubeflow into HyperParamJobs."),
     CommandEntry("warm-start", "warm_start", OFFLINE, "Print a job that starts with the results of earlier searches."),
     CommandEntry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,19 @@ def files_of_objects(folder: Path) -> list[Path]:
 
 
 def read_jobs(path: Path) -> list[Payload]:
-    """Return the HyperParamJobs of a file. A search of another tool is refused; other objects are ignored."""
+    """Return the HyperParamJobs of a file; see `read_objects`."""
+    return read_objects(path, ("HyperParamJob",))
+
+
+def read_objects(path: Path, kinds: Collection[str]) -> list[Payload]:
+    """Return the objects of these kinds in a file. A search of another tool is refused; other objects are ignored."""
     payloads = read_file(path)
     for payload in payloads:
         tool = tool_of(payload)
         if tool is not None:
             message = f"{path} holds {tool}, not a HyperParamJob: convert it with `podium convert {path}`"
             raise CliError(Exit.FAILED, "ConversionRequired", message)
-    return [payload for payload in payloads if payload.get("kind") == "HyperParamJob"]
+    return [payload for payload in payloads if payload.get("kind") in kinds]
 
 
 def read_file(path: Path, largest: int | None = None) -> list[Payload]:

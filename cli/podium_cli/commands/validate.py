@@ -1,4 +1,4 @@
-"""Command `podium validate FILE...`: check jobs as the API server and the operator do. Needs no cluster.
+"""Command `podium validate FILE...`: check jobs and queues as the API server and the operator do. Needs no cluster.
 
 With `--log`, it also reads a log as the agent would, so that a wrong metric or format shows before a search runs.
 """
@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import Payload, name_of, parse_job, read_jobs
+from podium_cli.objects import Payload, name_of, parse_job, read_objects
 from podium_cli.options.common import Output, examples
 from podium_cli.structured import items, print_data
 from podium_cli.views import log_report
+from podium_core.acceptance.finding import error_of
 from podium_core.acceptance.findings import errors_of, findings
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
@@ -23,8 +24,12 @@ from podium_core.logs.explain import ExplainedReader
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics.config import metrics_config_of
 from podium_core.schema.metrics.rules import LINE_SOURCES
+from podium_core.schema.queue_manifest import KIND as QUEUE
+from podium_core.schema.queue_manifest import queue_problems
 from podium_core.tables.text_file import refuse_devices
 
+JOB = "HyperParamJob"
+KINDS = (JOB, QUEUE)
 LONGEST_LINE = 1 << 20  # characters
 app = typer.Typer()
 
@@ -47,7 +52,7 @@ def validate(
     ] = None,
     output: Output = "table",
 ) -> None:
-    """Check HyperParamJobs in files, without a cluster.
+    """Check HyperParamJobs and GPUQueues in files, without a cluster.
 
     Prints one line for each error or warning, with the field and the cure. Other
     kinds in the files are ignored. With --log, exactly one job must be in the files; the
@@ -58,15 +63,17 @@ def validate(
     jobs: list[Payload] = []
     verdicts: list[dict[str, Any]] = []
     for path in files:
-        for payload in read_jobs(path):
+        for payload in read_objects(path, KINDS):
             verdict = _verdict(path, payload)
             verdicts.append(verdict)
-            jobs.append(payload)
+            if payload["kind"] == JOB:
+                jobs.append(payload)
             if output == "table":
                 print("\n".join(_lines_of(verdict)))
-    if not jobs:
+    if not verdicts:
         named = ", ".join(str(path) for path in files)
-        message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
+        start = "one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
+        message = f"no HyperParamJob and no GPUQueue in {named}; {start}"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
     if output != "table":
         print_data(items(verdicts), output)
@@ -106,8 +113,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _verdict(path: Path, payload: Payload) -> dict[str, Any]:
-    """Return whether a job will be accepted, and its findings: the errors, or else the warnings."""
-    found = findings(payload)
+    """Return whether an object will be accepted, and its findings: the errors, or else the warnings."""
+    found = findings(payload) if payload["kind"] == JOB else tuple(map(error_of, queue_problems(payload)))
     errors = errors_of(found)
     severity = "error" if errors else "warning"
     return {
@@ -119,7 +126,7 @@ def _verdict(path: Path, payload: Payload) -> dict[str, Any]:
 
 
 def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the line "valid" if the job is valid, then a line for each finding."""
+    """Yield the line "valid" if the object is valid, then a line for each finding."""
     before = f"{verdict['file']}: {verdict['name']}"
     if verdict["valid"]:
         yield f"{before}: valid"

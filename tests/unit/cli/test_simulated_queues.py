@@ -126,6 +126,13 @@ def test_an_invalid_file_of_queues_is_refused(
     assert expected in capsys.readouterr().err
 
 
+def test_a_queue_without_metadata_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text("apiVersion: podium.dev/v1alpha1\nkind: GPUQueue\nmetadata: [team]\n")
+    assert main.run(["plan", str(JOB), "--queues", str(path)]) is Exit.FAILED
+    assert "GPUQueue without a name: metadata: must be a map of fields" in capsys.readouterr().err
+
+
 def test_a_file_without_queues_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), "--queues", str(JOB)]) is Exit.FAILED
     assert "holds no GPUQueue; one starts with apiVersion: podium.dev/v1alpha1" in capsys.readouterr().err

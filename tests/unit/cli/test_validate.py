@@ -53,7 +53,7 @@ def test_validate(
         (b"a: [", "FileMalformed"),
         (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
         (b"\xff\xfe", "FileMalformed: {path}: not UTF-8 text (byte 0)"),
-        (b"", "NothingToValidate: no HyperParamJob in {path}; one starts with apiVersion: podium.dev/v1alpha1"),
+        (b"", "NothingToValidate: no HyperParamJob and no GPUQueue in {path}; one starts with apiVersion: podium.dev"),
         (b"kind: Pod\nmetadata: {name: x}\n", "NothingToValidate"),
     ],
 )
@@ -103,3 +103,41 @@ def test_a_name_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
     assert done.returncode == Exit.FAILED
     assert "Traceback" not in done.stderr
     assert "\\ud800: " in done.stdout
+
+
+QUEUE = """
+apiVersion: podium.dev/v1alpha1
+kind: GPUQueue
+metadata: {name: vision}
+spec: {weight: 2, gpus: 8, namespaces: [team-vision]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "expected"),
+    [
+        (("", ""), Exit.OK, "{path}: vision: valid"),
+        (("weight: 2", "weight: 0"), Exit.FAILED, "{path}: vision: InvalidValue: spec.weight: must be greater than 0"),
+        (("weight: 2", "wait: 2"), Exit.FAILED, "spec.wait"),
+        (("gpus: 8", "minimum: 9, gpus: 8"), Exit.FAILED, "MinimumAboveQuota: spec.minimum: minimum must not be"),
+        (("name: vision", "name: team.vision"), Exit.FAILED, 'metadata.name: "team.vision" cannot be named in'),
+        (("{name: vision}", "[vision]"), Exit.FAILED, "without a name: "),
+        (("v1alpha1", "v9"), Exit.FAILED, "write apiVersion: podium.dev/v1alpha1"),
+    ],
+)
+def test_validate_checks_queues(
+    change: tuple[str, str], code: Exit, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(QUEUE.replace(*change) if change[0] else QUEUE)
+    assert run(["validate", str(path)]) is code
+    assert expected.format(path=path) in capsys.readouterr().out
+
+
+def test_validate_lists_every_error_of_a_queue_beside_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text(JOB + "---" + QUEUE.replace("weight: 2", "weight: -1").replace("gpus: 8", "gpus: -8"))
+    assert run(["validate", str(path)]) is Exit.FAILED
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["sweep", "vision", "vision"]
+    assert ["spec.weight" in lines[1], "spec.gpus" in lines[2]] == [True, True]
