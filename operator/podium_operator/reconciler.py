@@ -189,7 +189,8 @@ class Reconciler:
     def _snapshot(self, cluster: ClusterState, observations: Mapping[TrialKey, Observation]) -> Snapshot:
         rules, full_nodes = self._rebalancer.rules, self._rebalancer.full_nodes(cluster.now)
         queues = self._queue_controller.views(cluster)
-        return build_snapshot(cluster, observations, self._requeue_costs.mean, rules, full_nodes, queues)
+        snapshot = build_snapshot(cluster, observations, self._requeue_costs.mean, rules, full_nodes, queues)
+        return replace(snapshot, reserves_gpus=self._settings.gpu_mode == "reservations")
 
     def _plan(self, snapshot: Snapshot) -> GuardedPlan:
         guarded = plan_guarded(snapshot)

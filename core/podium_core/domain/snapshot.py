@@ -359,6 +359,7 @@ class Snapshot:
     rebalancing: RebalancingRules | None = None  # None: rebalancing is off
     full_nodes: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that rejected pods of the job for now
     queues: tuple[QueueView, ...] = ()  # empty: jobs share the GPUs without queues
+    reserves_gpus: bool = False  # GPUs are held by reservation pods, so a job's queue may be one of Kueue
     _trials_by_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _gpus_by_trial: dict[TrialKey, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _holders: dict[TrialKey, TrialView] = field(default_factory=dict, init=False, repr=False, compare=False)

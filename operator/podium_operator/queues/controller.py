@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from podium_cluster.client import Api, ApiError
@@ -46,14 +47,15 @@ class QueueController:
         now = cluster.now
         stored = {queue.metadata.name: _stored(queue, now) for queue in cluster.queues}
         views = with_usage([queue_view(queue) for queue in cluster.queues], stored)
-        known = self._ledger.only({view.name for view in views}).with_stored(stored, now)
+        known = seen(self._ledger, now).only({view.name for view in views}).with_stored(stored, now)
         return with_usage(views, known.usage_at(now))
 
     def record(self, cluster: ClusterState, snapshot: Snapshot, shares: Sequence[QueueShare]) -> None:
         """Remember what namespaces and queues have from now on."""
         self._meter.record(snapshot)
         stored = {queue.metadata.name: _stored(queue, cluster.now) for queue in cluster.queues}
-        known = self._ledger.only({share.queue for share in shares}).with_stored(stored, cluster.now)
+        known = seen(self._ledger, cluster.now).only({share.queue for share in shares})
+        known = known.with_stored(stored, cluster.now)
         self._ledger = known.record(cluster.now, shares)
 
     async def write(self, cluster: ClusterState, snapshot: Snapshot, shares: Sequence[QueueShare]) -> None:
@@ -94,6 +96,11 @@ class QueueController:
                 log.warning("the status of GPUQueue %s was not written: %s", meta.name, error)
             return
         self._written[meta.uid] = (now, status)
+
+
+def seen(ledger: QueueLedger, now: float) -> QueueLedger:
+    """Return the ledger; after a longer time without a plan, without what the queues held in that time."""
+    return replace(ledger, rates={}) if now - ledger.at > MAX_UNSEEN_SECONDS else ledger
 
 
 class GpuMeter:

@@ -47,14 +47,12 @@ class QueueRules:
             return None
         queues = {queue.name: queue for queue in snapshot.queues}
         queues.setdefault(DEFAULT_QUEUE, QueueView(DEFAULT_QUEUE))
-        # With reserved GPUs, spec.queue may name a LocalQueue of Kueue and no GPUQueue.
-        kueue = any(gpu.availability.reserved_for is not None for gpu in snapshot.gpus)
         queue_of: dict[JobKey, str] = {}
         obstacles: dict[JobKey, Obstacle] = {}
         for job in snapshot.jobs:
             name = job.gpus.queue or DEFAULT_QUEUE
-            if name not in queues and kueue:
-                name = DEFAULT_QUEUE
+            if name not in queues and snapshot.reserves_gpus:
+                name = DEFAULT_QUEUE  # the job names a LocalQueue of Kueue
             obstacle = obstacle_of(job, name, queues)
             queue_of[job.key] = name if name in queues else UNQUEUED.name
             if obstacle is not None:

@@ -191,8 +191,7 @@ def test_started_trials_of_a_deleted_queue_continue_while_no_queue_wants_the_gpu
 
 def test_with_reserved_gpus_the_name_of_a_local_queue_of_kueue_is_the_default_queue() -> None:
     job = make_job("left", queue="kueue")
-    snapshot = make_snapshot(jobs=[job], gpus=[make_gpu(reserved_for="lab")], queues=[A])
-    rules = QueueRules.of(snapshot)
+    rules = QueueRules.of(replace(make_snapshot(jobs=[job], queues=[A]), reserves_gpus=True))
     assert rules is not None
     assert (rules.queue_of, rules.obstacles) == ({job.key: "default"}, {})
 

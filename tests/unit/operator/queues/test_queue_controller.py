@@ -23,7 +23,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.queues.controller import FIGURES_SECONDS, QueueController, job_queues
+from podium_operator.queues.controller import FIGURES_SECONDS, MAX_UNSEEN_SECONDS, QueueController, job_queues
 from podium_operator.report.job_status import JobReport, job_status
 
 INTERVAL = 2.0
@@ -108,6 +108,13 @@ def test_a_new_operator_continues_with_the_stored_usage() -> None:
     later = stage.usage(60.0 + WINDOW)
     assert later.used == pytest.approx(before.used / math.e, rel=0.01)
     assert later.total == pytest.approx(before.total, rel=0.01) == pytest.approx(120.0)
+
+
+def test_a_time_without_plans_is_not_counted() -> None:
+    stage = Stage()
+    stage.tick(0.0, SHARE)
+    stage.tick(MAX_UNSEEN_SECONDS + 1.0, SHARE)
+    assert stage.usage(MAX_UNSEEN_SECONDS + 11.0).total == 20.0, "two GPUs since the second plan"
 
 
 def test_a_queue_that_is_created_again_begins_anew() -> None:
