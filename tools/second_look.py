@@ -23,7 +23,7 @@ TESTS_FAILED = 1  # pytest's exit status; others are errors, interruptions, noth
 LAYERS = ("tests/integration/", "tests/e2e/")
 STORIES = (
     *(f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "reservations", "cpu_downsizing")),
-    *("tests/e2e/test_nvidia.py", "tests/e2e/test_kueue.py"),
+    *(f"tests/e2e/test_{name}.py" for name in ("nvidia", "kueue", "dra")),
 )
 # written by pytest's cacheprovider; the run removed it at its start
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")

@@ -16,7 +16,7 @@ from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import dra, kueue, nvidia
+from podium_devcluster.runtime import kueue, nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
 
 
@@ -100,9 +100,9 @@ def run_command(options: argparse.Namespace) -> int:
             if options.no_plugin or options.dra:
                 nvidia.stop_plugin(cluster)
             if options.dra:
-                dra.start_driver(cluster)
+                nvidia.start_dra_driver(cluster)
             else:
-                dra.stop_driver(cluster)
+                nvidia.stop_dra_driver(cluster)
             if not (options.no_plugin or options.dra):
                 nvidia.start_plugin(cluster, options.strategy)
         case "kueue":

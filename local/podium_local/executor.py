@@ -44,7 +44,7 @@ from podium_searchers.pbt import propose_child
 from podium_searchers.search import propose, warm_start_results
 
 MAX_STEPS = 256  # of the local scheduler in a row; each changes the state of a trial
-INTERRUPTED = "SuspendedByUser"
+INTERRUPTED = "RunInterrupted"
 
 
 class Executor:

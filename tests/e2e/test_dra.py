@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.runtime import dra, nvidia
+from podium_devcluster.runtime import nvidia
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def stage(site_of: Callable[[Cluster], Any], record_grants: Callable[[Cluster], 
         rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
         cluster.kubectl("-n", "podium-fake-driver", *rollout, timeout=130)
         nvidia.install_toolkit(cluster)
-        dra.start_driver(cluster)
+        nvidia.start_dra_driver(cluster)
         cluster.kubectl("create", "namespace", "others")
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(LOW_PRIORITY))
         gpud = f"{STATE}/bin/podium-fake-gpud"
@@ -117,7 +117,7 @@ def stage(site_of: Callable[[Cluster], Any], record_grants: Callable[[Cluster], 
 
 def test_the_driver_publishes_gpus_as_nvidias_driver_does(stage: Stage) -> None:
     site = stage.site
-    assert dra.published(site.cluster, site.cluster.node(NODE)) == {
+    assert nvidia.published(site.cluster, site.cluster.node(NODE)) == {
         f"gpu-{i}": uuid for i, uuid in enumerate(stage.uuids)
     }
     (found,) = json.loads(site.kubectl("get", "resourceslices", "-o", "json"))["items"]

@@ -75,6 +75,7 @@ REQUEUES = (
         "Preempted",
         "SlotReclaimed",
         "SuspendedByUser",
+        "RunInterrupted",
         "MigrationFailed",
     ),
     REBALANCING,

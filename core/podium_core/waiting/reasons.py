@@ -41,6 +41,9 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "TrialSuspended": _Kind(_USER, "suspended by spec.suspend", "Set spec.suspend of the trial to false."),
         "SuspendedByUser": _Kind(_USER, "suspended by spec.suspend", "Set spec.suspend of the trial to false."),
+        "RunInterrupted": _Kind(
+            _USER, "stopped with their run", "Give the same `podium run` command again: it continues."
+        ),
         "BackOff": _Kind(
             _BLOCKED, "in a pause before a new attempt", "Read why the attempts failed: `podium logs TRIAL --previous`."
         ),

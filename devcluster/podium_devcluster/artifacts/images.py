@@ -44,7 +44,7 @@ PODIUM = Recipe(
     ".",
     (
         "Dockerfile", "pyproject.toml", "README.md", "LICENSE", "requirements.lock", "requirements-dev.lock",
-        "sdk", "core", "simulator", "searchers", "cluster", "local", "views", "dashboard",
+        "sdk", "core", "simulator", "searchers", "suspension", "cluster", "local", "views", "dashboard",
         "operator", "extender", "agent", "cli", "api", "devcluster",
     ),
     "podium",

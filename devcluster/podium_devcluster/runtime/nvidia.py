@@ -1,7 +1,9 @@
-"""NVIDIA's own parts on the nodes of a cluster: container toolkit, device plugin and GPU feature discovery.
+"""NVIDIA's parts on the nodes of a cluster: container toolkit, device plugin or DRA driver, and feature discovery.
 
 They run over the fake driver, which must be on the nodes already. In each node, `/run/nvidia/driver` then has what the
-driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs.
+driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs. The
+driver of dynamic resources (DRA) replaces the device plugin, and needs that specification. It is the dev cluster's
+own: its DeviceClass serves `nvidia.com/gpu`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Strategy = Literal["cdi-cri", "envvar"]
 RESOURCE = "nvidia.com/gpu"
 DRIVER_LIBRARIES = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
 SPECIFICATION = "/run/cdi/nvidia.yaml"
+DRA_DRIVER = "gpu.nvidia.com"  # also the name of its DeviceClass
 _NAMESPACE, _PLUGIN = "podium-fake-driver", "daemonset/nvidia-device-plugin"
+_DRA_DAEMON = "daemonset/nvidia-dra-driver"
 _MANIFESTS = project_dir() / "devcluster" / "manifests"
 READY_SECONDS = 120.0
 
@@ -60,6 +64,34 @@ def stop_plugin(cluster: Cluster) -> None:
     cluster.kubectl("-n", _NAMESPACE, "delete", _PLUGIN, "--ignore-not-found", "--wait=true", timeout=60)
     for node in cluster.nodes:
         until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
+
+
+def start_dra_driver(cluster: Cluster) -> None:
+    """Start the driver of dynamic resources on all nodes, and wait until it has published their GPUs."""
+    folder = nvidia.ensure(cluster.cache, cluster.progress, nvidia.DRA_DRIVER).name
+    text = (_MANIFESTS / "nvidia-dra-driver.yaml").read_text().replace("PROGRAMS", f"/opt/k8s/{folder}")
+    with cluster.progress.step("driver of dynamic resources"):
+        cluster.kubectl("apply", "-f", "-", stdin=text)
+        rollout = ("rollout", "status", _DRA_DAEMON, f"--timeout={READY_SECONDS:g}s")
+        cluster.kubectl("-n", _NAMESPACE, *rollout, timeout=130)
+        for node in cluster.nodes:
+            until(lambda node=node: len(published(cluster, node)) == gpus(node), f"{node.name} publishes all GPUs")  # type: ignore[misc]
+
+
+def stop_dra_driver(cluster: Cluster) -> None:
+    """Remove the driver of dynamic resources, its DeviceClass and what it has published, if there is one."""
+    cluster.kubectl("delete", "deviceclass", DRA_DRIVER, "--ignore-not-found", timeout=60)
+    cluster.kubectl("-n", _NAMESPACE, "delete", _DRA_DAEMON, "--ignore-not-found", "--wait=true", timeout=60)
+    cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRA_DRIVER}", timeout=60)
+
+
+def published(cluster: Cluster, node: Node) -> dict[str, str]:
+    """Return the UUIDs of the GPUs that the driver publishes for a node, by the name of the device."""
+    fields = f"--field-selector=spec.driver={DRA_DRIVER},spec.nodeName={node.name}"
+    found = json.loads(cluster.kubectl("get", "resourceslices", fields, "-o", "json"))["items"]
+    return {
+        device["name"]: device["attributes"]["uuid"]["string"] for one in found for device in one["spec"]["devices"]
+    }
 
 
 def features(cluster: Cluster, node: str) -> dict[str, str]:

@@ -16,6 +16,8 @@ from podium_devcluster.artifacts.tiny_images import archive_name
 from podium_devcluster.progress import Progress
 from podium_devcluster.runtime import loading
 
+ROOT = Path(__file__).parents[3]
+
 
 def tree(root: Path) -> Path:
     (root / "pkg" / "__pycache__").mkdir(parents=True)
@@ -34,6 +36,14 @@ def key(root: Path, *extra: str) -> str:
 def test_only_sources_are_inputs(tmp_path: Path) -> None:
     names = [file.name for file in images.files_of(tree(tmp_path), ["pkg"])]
     assert names == ["a.py", "b.sh"]
+
+
+def test_the_image_has_every_package_but_those_that_only_researchers_call() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    folders = {package.partition("/")[0] for package in wheel["packages"]} - {"optimisers", "realtime"}
+    assert {member for member in images.PODIUM.members if (ROOT / member).is_dir()} == folders
+    context = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines()}
+    assert folders <= context, "docker build needs them too"
 
 
 def test_a_missing_input_is_reported(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from podium_devcluster.artifacts import gobuild
 from podium_devcluster.artifacts.nvidia import DRA_DRIVER, PROGRAMS, NvidiaProgram, folder_name
 from podium_devcluster.main import parser
 from podium_devcluster.paths import project_dir
-from podium_devcluster.runtime import dra, nvidia
+from podium_devcluster.runtime import nvidia
 
 HEADER = (project_dir() / "agent/driver/state.h").read_text()
 SCRIPT = Path(nvidia.__file__).with_name("nvidia_node.sh")
@@ -89,9 +89,9 @@ def test_the_dra_driver_is_built_from_its_sources_and_has_the_paths_of_the_kubel
     assert container["command"][0] == f"{volumes['programs']}/{program.name}"
     assert container["command"][1].startswith(volumes["fake-driver"])
     (device_class,) = [one for one in others if one["kind"] == "DeviceClass"]
-    assert device_class["metadata"]["name"] == dra.DRIVER
+    assert device_class["metadata"]["name"] == nvidia.DRA_DRIVER
     assert device_class["spec"]["extendedResourceName"] == nvidia.RESOURCE
-    assert f'const driverName = "{dra.DRIVER}"' in (program.pinned.folder / "main.go").read_text()
+    assert f'const driverName = "{nvidia.DRA_DRIVER}"' in (program.pinned.folder / "main.go").read_text()
 
 
 def test_the_runtime_class_names_the_handler_of_the_toolkit() -> None:
