@@ -18,6 +18,7 @@ from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 from podium_devcluster.runtime import kueue, nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
+from podium_devcluster.vm.machine import Machine
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,6 +49,13 @@ def parser() -> argparse.ArgumentParser:
     giver.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
     giver.add_argument("--dra", action="store_true", help="a driver of dynamic resources instead of the device plugin")
     command("kueue", "install Kueue, built from its Go module, with the feature gate PriorityBoost")
+    virtual = command(
+        "vm", "a node in a virtual machine (systemd, cgroup v2) with the images of node-1: podium-devcluster vm start"
+    )
+    virtual.add_argument(
+        "action", choices=["start", "stop", "exec"], help="exec runs a program in it: vm exec -- ps aux"
+    )
+    virtual.add_argument("arguments", nargs=argparse.REMAINDER)
     kubectl = command("kubectl", "run kubectl on this cluster: podium-devcluster kubectl -- get nodes")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     execute = command("node-exec", "run a program in a node: podium-devcluster node-exec node-1 -- ps aux")
@@ -107,6 +115,8 @@ def run_command(options: argparse.Namespace) -> int:
                 nvidia.start_plugin(cluster, options.strategy)
         case "kueue":
             kueue.install(cluster)
+        case "vm":
+            _vm(Machine(cluster), options)
         case "kubectl":
             program = cache.bin / "kubectl"
             os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])
@@ -149,6 +159,15 @@ def _cluster(options: argparse.Namespace) -> Cluster:
         )
     nodes = getattr(options, "nodes", None)
     return Cluster(options.name, nodes=nodes, kubelet=kubelet, cache=Cache.default(), progress=Progress())
+
+
+def _vm(machine: Machine, options: argparse.Namespace) -> None:
+    if options.action == "start":
+        machine.start()
+    elif options.action == "stop":
+        machine.stop()
+    else:
+        print(machine.execute(rest(options.arguments) or ["/usr/bin/systemctl", "status"]), end="")
 
 
 def _status(cluster: Cluster) -> int:

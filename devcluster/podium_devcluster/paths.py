@@ -49,6 +49,11 @@ class Cache:
         return self.root / "rootfs"
 
     @property
+    def machines(self) -> Path:
+        """Disks and kernels of virtual nodes."""
+        return self.root / "vm"
+
+    @property
     def build(self) -> Path:
         """Inputs of builds."""
         return self.root / "build"
@@ -124,6 +129,10 @@ class ClusterPaths:
     def shared(self) -> Path:
         """/shared of every node; stands for the network storage of a real cluster."""
         return self.root / "shared"
+
+    def machine(self, node: str) -> Path:
+        """Return the folder of a virtual node's disks and sockets; `down` removes it."""
+        return self.root / "vm" / node
 
     def node(self, node: str) -> Path:
         """Return the state folder of one node."""

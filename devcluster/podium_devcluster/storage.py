@@ -15,6 +15,7 @@ PARTS = {
     "bin": "programs",
     "rootfs": "root file system of the nodes",
     "images": "images",
+    "vm": "disks of virtual nodes",
     "buildah": "layers of image builds",
     "clusters": "logs and nodes' images of clusters",
     "build": "inputs of builds",

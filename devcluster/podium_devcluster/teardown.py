@@ -106,6 +106,7 @@ def _remove_state(paths: ClusterPaths, purge: bool) -> None:
         return
     shutil.rmtree(paths.run, ignore_errors=True)
     shutil.rmtree(paths.etcd, ignore_errors=True)
+    shutil.rmtree(paths.root / "vm", ignore_errors=True)
     paths.spec.unlink(missing_ok=True)
     paths.kubeconfig.unlink(missing_ok=True)
     for node in (paths.root / "nodes").glob("*"):

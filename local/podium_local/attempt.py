@@ -121,9 +121,8 @@ class Attempt:
         assert self.process is not None
         return ProcessTree(self.uid, self.process.pid)
 
-    def suspend(self, suspender: Suspender, now: float) -> SuspensionOutcome:
+    def suspend(self, suspender: Suspender, method: str, now: float) -> SuspensionOutcome:
         """Stop the processes, or let them run on and try the next method at once, or this one later."""
-        method = suspender.choose(self.failed_methods)
         outcome = suspender.suspend(method, self.tree)
         self._note(outcome, SlotState.SUSPENDED, suspender, now)
         if not (outcome.ok or outcome.is_shortage):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podium_core.placement.needs import moves_memory
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT
 from podium_core.schema.job import JobSpec
-from podium_suspension.base import CUDA_CHECKPOINT
+from podium_suspension.driver_calls import DriverTimeoutError, call_with_timeout
 
 if TYPE_CHECKING:
     from podium_suspension.cuda import CudaDriver
@@ -39,11 +40,10 @@ def find_cuda(spec: JobSpec) -> CudaSupport:
     """Query the driver, if the job names the method; blocking, for at most `OPEN_SECONDS`."""
     if CUDA_CHECKPOINT not in spec.suspension.methods or spec.gpus.per_trial == 0:
         return NO_CUDA
-    answers: list[CudaSupport] = []
-    thread = threading.Thread(target=lambda: answers.append(_query(spec)), daemon=True)  # a driver may hang
-    thread.start()
-    thread.join(OPEN_SECONDS)
-    return answers[0] if answers else CudaSupport(reason=f"the driver does not answer within {OPEN_SECONDS:g} s")
+    try:
+        return asyncio.run(call_with_timeout(OPEN_SECONDS, lambda: _query(spec)))
+    except DriverTimeoutError:
+        return CudaSupport(reason=f"the driver does not answer within {OPEN_SECONDS:g} s")
 
 
 def _query(spec: JobSpec) -> CudaSupport:

@@ -57,7 +57,8 @@ class Executor:
         self._helper = _helper_folder(state.folder.path)
         self._devices = {device.uuid: device for device in state.machine.devices}
         self._suspender = Suspender(state.job.spec, state.machine.cuda, state.folder.gpu_state)
-        self._suspendable = state.view().abilities.suspendable
+        view = state.view()
+        self._suspendable, self._memory = view.abilities.suspendable, view.gpus.memory or 0
         self.ranks: dict[str, TrialRank] = {}  # of the run queues, by uid
 
     @property
@@ -87,7 +88,6 @@ class Executor:
         """Start, suspend and resume attempts as the run queues say."""
         machine = self._state.machine
         suspender = self._suspender if self._suspendable else None
-        declared = self._state.view().gpus.memory or 0
         queues = RunQueues(
             machine.epoch,
             {uuid: tuple(self._entry(key) for key in queue) for uuid, queue in machine.run_queues.items()},
@@ -97,7 +97,7 @@ class Executor:
                 self._start(trial, now)
         for _ in range(MAX_STEPS):
             local_trials = [
-                trial.attempt.local_trial(suspender, memory=declared, grace=self._grace, now=now)
+                trial.attempt.local_trial(suspender, memory=self._memory, grace=self._grace, now=now)
                 for trial in self.live()
                 if trial.attempt is not None and trial.attempt.devices and trial.attempt.exit_code is None
             ]
@@ -258,8 +258,8 @@ class Executor:
             case Admit():
                 self._start(trial, now)
             case Suspend():
-                method = self._suspender.choose(attempt.failed_methods)
-                outcome = attempt.suspend(self._suspender, now)
+                method = step.trial.suspension.method
+                outcome = attempt.suspend(self._suspender, method, now)
                 if outcome.ok:
                     trial.note_suspension(SuspensionCost(method, now, outcome.seconds, freed=outcome.freed))
             case Resume():

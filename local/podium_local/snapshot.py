@@ -28,12 +28,12 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.job import CheckpointVolume, HyperParamJob
 from podium_core.schema.job_status import FINISHED
 from podium_core.schema.lineage import lineage_from
+from podium_core.waiting.objects import IN_PLACE
 from podium_local.cuda_support import NO_CUDA, CudaSupport
 from podium_local.devices import Device, cores_per_trial
 from podium_local.trial import Trial
 from podium_searchers.search import size
 
-IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # SIGSTOP stands for the second where the driver is missing
 KEPT = CheckpointVolume(claim_name="local", host_path=None, empty_dir=None)
 FIRST_COSTS = Costs(suspend=0.01, resume=0.01, requeue=5.0)  # until something is measured; a requeue is a new process
 

@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT
 from podium_core.schema.job import JobSpec
 from podium_local.cuda_support import CudaSupport
 from podium_local.processes.stopping import ProcessTree
-from podium_suspension.base import CUDA_CHECKPOINT, SuspensionOutcome, SuspensionState
+from podium_suspension.base import SuspensionOutcome, SuspensionState
 from podium_suspension.freeze import Freeze
 from podium_suspension.gpu_state_notes import GpuStateNotes
 from podium_suspension.methods import SuspensionMethods
 
-FREEZE = "freeze"
 STOP_SECONDS = 5.0  # for all processes of a trial to stop; one in an uninterruptible call takes longer
 LOCK_SECONDS, COPY_SECONDS = 10.0, 300.0  # of the driver: for submitted work, and for each move of memory
 
@@ -51,7 +51,7 @@ class Suspender:
 
     def choose(self, failed: Collection[str]) -> str:
         """Return the method for a trial: failed ones come last, and `freeze` stands for missing ones."""
-        return self._methods.choose(self._wanted, self._gpus, failed) or FREEZE
+        return self._methods.choose(self._wanted, self._gpus, failed) or Freeze.name
 
     def suspend(self, method: str, trial: ProcessTree) -> SuspensionOutcome:
         """Suspend all processes, or let all of them run again."""

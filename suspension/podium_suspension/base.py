@@ -14,7 +14,6 @@ from typing import Protocol
 from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
 from podium_suspension.target import Target
 
-CUDA_CHECKPOINT = "cuda-checkpoint"
 # Bytes that must be free in addition to those that a restore brings back. Without them the driver loses the process.
 # On an H100 with driver 580.159 a restore needed 4 to 6 MiB more than NVML had listed, for processes of 0.6 to 17 GB
 # (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT
 from podium_suspension import gpu_memory
-from podium_suspension.base import CUDA_CHECKPOINT, RESTORE_SCRATCH, SuspensionOutcome, SuspensionState, outcome_of
+from podium_suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState, outcome_of
 from podium_suspension.cuda import ProcessState
 from podium_suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_suspension.freeze import Freeze
@@ -36,12 +37,10 @@ from podium_suspension.processes import (
     in_state,
     known_pids,
 )
-from podium_suspension.restores import MigratedProcesses, RestoreRefusals
-from podium_suspension.target import Target
+from podium_suspension.restores import MigratedProcesses, RestoreRefusals, Targets
 
 log = logging.getLogger(__name__)
 
-Targets = tuple[Target, ...]
 NO_GPU_MAP: Mapping[str, str] = {}  # restore every process on its own GPUs
 REGISTRATION_SECONDS = 2.0  # time for a migrated process to register with the driver
 # Code: some processes that shall be restored on other GPUs still run. It does not come from the driver.

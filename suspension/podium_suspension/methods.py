@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
-from podium_suspension.base import CUDA_CHECKPOINT, SuspensionMethod, SuspensionOutcome, SuspensionState
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT
+from podium_suspension.base import SuspensionMethod, SuspensionOutcome, SuspensionState
 from podium_suspension.freeze import Freeze
 from podium_suspension.gpu_state_notes import GpuState, GpuStateNotes
 from podium_suspension.target import Target

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from script_modules import load
 
-from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime import nvidia
 
 pytestmark = pytest.mark.e2e
+nvidia_cluster = load(Path(__file__).with_name("nvidia_cluster.py"))
 ROOT = Path(__file__).parents[2]
 NODE, GPUS, TRIALS, JOB = "node-1", 2, 4, "dynamic"
 STATE = "/var/lib/podium-fake-driver"
@@ -91,18 +92,7 @@ class Stage:
 def stage(site_of: Callable[[Cluster], Any], record_grants: Callable[[Cluster], None]) -> Iterator[Stage]:
     if os.geteuid() != 0:
         pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    cluster = Cluster(f"e2e-dra{worker and f'-{worker}'}", nodes=1)
-    cluster.down()  # a killed session may have left it
-    try:
-        cluster.up()
-        images.build_and_load(cluster)
-        manifest = (ROOT / "devcluster/manifests/fake-driver.yaml").read_text()
-        many = manifest.replace('{name: FAKE_GPUS, value: "1"}', f'{{name: FAKE_GPUS, value: "{GPUS}"}}')
-        cluster.kubectl("apply", "-f", "-", stdin=many)
-        rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
-        cluster.kubectl("-n", "podium-fake-driver", *rollout, timeout=130)
-        nvidia.install_toolkit(cluster)
+    with nvidia_cluster.cluster_with_toolkit("dra", GPUS) as cluster:
         nvidia.start_dra_driver(cluster)
         cluster.kubectl("create", "namespace", "others")
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(LOW_PRIORITY))
@@ -110,9 +100,6 @@ def stage(site_of: Callable[[Cluster], Any], record_grants: Callable[[Cluster], 
         uuids = tuple(cluster.node_exec(NODE, [gpud, "uuid", NODE, str(gpu)]).strip() for gpu in range(GPUS))
         yield Stage(site_of(cluster), uuids)
         record_grants(cluster)
-    finally:
-        if not os.environ.get("PODIUM_KEEP"):
-            cluster.down()
 
 
 def test_the_driver_publishes_gpus_as_nvidias_driver_does(stage: Stage) -> None:

@@ -68,7 +68,7 @@ def changed(command: list[str], **reading: Any) -> Callable[[dict[str, Any]], No
         main = pod["spec"]["containers"][0]
         main["command"] = command
         main["volumeMounts"] = [{"name": "programs", "mountPath": "/programs"}]
-        pod["spec"]["volumes"] = [{"name": "programs", "hostPath": {"path": "/var/lib/programs"}}]
+        pod["spec"]["volumes"].append({"name": "programs", "hostPath": {"path": "/var/lib/programs"}})
 
     return change
 

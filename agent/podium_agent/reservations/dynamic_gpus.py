@@ -13,42 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field
-
 from podium_agent.observe.pod_resources import DynamicDevice, PodName
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import RESOURCE_SLICES
-from podium_core.schema.base import StatusModel
+from podium_core.schema.resource_slice import parse_slices, without_outdated
 
 DRIVER = "gpu.nvidia.com"
 UUID_ATTRIBUTES = ("uuid", f"{DRIVER}/uuid")  # a name without a domain has the domain of the driver
 ASK_AGAIN_SECONDS = 2.0
 log = logging.getLogger(__name__)
-
-
-class _Attribute(StatusModel):
-    string: str = ""
-
-
-class _Device(StatusModel):
-    name: str
-    attributes: dict[str, _Attribute] = Field(default_factory=dict)
-
-
-class _Pool(StatusModel):
-    name: str
-    generation: int = 0
-
-
-class _Spec(StatusModel):
-    driver: str
-    pool: _Pool
-    node_name: str = ""
-    devices: list[_Device] = Field(default_factory=list)
-
-
-class _Slice(StatusModel):
-    spec: _Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +34,14 @@ class DynamicPod:
 
 
 def uuids_of_devices(slices: Iterable[Mapping[str, Any]], node: str) -> Mapping[DynamicDevice, str]:
-    """Return the UUIDs of the node's GPUs. Slices of an older generation of their pool are out of date.
+    """Return the UUIDs of the node's GPUs.
 
     Raises ValueError for a slice that cannot be parsed.
     """
-    specs = [_Slice.model_validate(payload).spec for payload in slices]
-    own = [spec for spec in specs if spec.driver == DRIVER and spec.node_name == node]
-    newest: dict[str, int] = {}
-    for spec in own:
-        newest[spec.pool.name] = max(newest.get(spec.pool.name, 0), spec.pool.generation)
+    own = [spec for spec in parse_slices(slices) if spec.driver == DRIVER and spec.node_name == node]
     uuids: dict[DynamicDevice, str] = {}
-    for spec in own:
-        for device in spec.devices if spec.pool.generation == newest[spec.pool.name] else ():
+    for spec in without_outdated(own):
+        for device in spec.devices:
             given = (device.attributes[name].string for name in UUID_ATTRIBUTES if name in device.attributes)
             if uuid := next(given, ""):
                 uuids[DynamicDevice(spec.driver, spec.pool.name, device.name)] = uuid

@@ -101,7 +101,8 @@ class GateFolders:
     async def _follow(self, there: set[str]) -> None:
         self._seen |= there & self._servers.keys()
         for uid in self._seen - there:
-            self._servers.pop(uid).close()
+            if (server := self._servers.pop(uid, None)) is not None:
+                server.close()
             await asyncio.to_thread(self._remove, uid)
         self._seen &= there
         for uid in there - self._servers.keys():
@@ -128,6 +129,9 @@ class GateFolders:
             before.close()
         try:
             self._servers[uid] = await self._listen(listener)
+        except OSError as error:
+            listener.close()
+            log.error("the gate of the pod with uid %s cannot connect, so its trial waits: %s", uid, error)
         except BaseException:
             listener.close()
             raise

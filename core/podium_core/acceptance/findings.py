@@ -9,11 +9,10 @@ from podium_core.acceptance.finding import Finding, error_of, warning
 from podium_core.acceptance.template_warnings import template_warnings
 from podium_core.acceptance.warnings import job_warnings
 from podium_core.policies.registry import PolicyError, create
-from podium_core.schema.checkpointing import APP_CHECKPOINT, can_checkpoint
+from podium_core.schema.checkpointing import APP_CHECKPOINT, CUDA_CHECKPOINT, can_checkpoint
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import parse_job, problems
 
-CUDA_CHECKPOINT = "cuda-checkpoint"
 EXTRA, GP_EXTRA = "kube-podium[searchers]", "kube-podium[searchers-gp]"
 
 

@@ -7,6 +7,7 @@ from podium_core.domain.snapshot import CheckpointScope
 from podium_core.schema.job import JobSpec
 
 APP_CHECKPOINT = "app-checkpoint"
+CUDA_CHECKPOINT = "cuda-checkpoint"
 
 
 def checkpoint_scope(spec: JobSpec) -> CheckpointScope:

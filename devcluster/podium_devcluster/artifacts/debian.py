@@ -129,6 +129,7 @@ def bootstrap(suite: str, packages: Sequence[str], out: Path, log: Path, progres
     temporary = out.with_name(f".{os.getpid()}-{out.name}")
     argv = [
         "mmdebstrap", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"',
+        "--dpkgopt=force-unsafe-io",  # a build that is interrupted starts again
         "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
         "--dpkgopt=path-exclude=/usr/share/locale/*",
         f"--include={','.join(packages)}", suite, str(temporary), f"deb [trusted=yes] {mirror()} {suite} main",

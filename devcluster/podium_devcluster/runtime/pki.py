@@ -49,10 +49,12 @@ def wanted(nodes: Sequence[NodeAddress]) -> tuple[Certificate, ...]:
         Certificate("kube-proxy", "system:kube-proxy"),
         Certificate("front-proxy-client", "front-proxy-client"),
     )
-    kubelets = tuple(
-        Certificate(a.node, f"system:node:{a.node}", "system:nodes", (f"DNS:{a.node}", f"IP:{a.ip}")) for a in nodes
-    )
-    return fixed + kubelets
+    return fixed + tuple(map(of_kubelet, nodes))
+
+
+def of_kubelet(node: NodeAddress) -> Certificate:
+    """Return the certificate of a node's kubelet. Pure."""
+    return Certificate(node.node, f"system:node:{node.node}", "system:nodes", (f"DNS:{node.node}", f"IP:{node.ip}"))
 
 
 def authority_config() -> str:
@@ -112,6 +114,12 @@ def create(folder: Path, nodes: Sequence[NodeAddress]) -> bool:
     _openssl(folder, "pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub")
     stamp.write_text(current)
     return True
+
+
+def add(folder: Path, node: NodeAddress) -> None:
+    """Make the certificate of a node that joins a running cluster, if it is missing."""
+    if not (folder / f"{node.node}.crt").exists():
+        _sign(folder, of_kubelet(node))
 
 
 def _sign(folder: Path, certificate: Certificate) -> None:

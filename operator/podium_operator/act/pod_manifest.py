@@ -18,7 +18,7 @@ from typing import Any
 
 from podium_core.attempts.environment import environment, hide_gpus
 from podium_core.attempts.substitution import Substitution
-from podium_core.schema.checkpointing import checkpoint_outlives_pod
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT, checkpoint_outlives_pod
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, to_annotation
@@ -27,7 +27,6 @@ from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, Pare
 from podium_operator.act import checkpoint_volume
 from podium_operator.act.inherited_checkpoint import Inheritance, copy_container
 from podium_operator.act.pod_resources import (
-    CUDA_CHECKPOINT,
     WholeGpu,
     add_memory,
     add_slots,

@@ -13,13 +13,13 @@ from podium_core.domain.gpu_fit import misfit
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.observe import PodFacts, classify_end
 from podium_core.domain.snapshot import GpuNeeds
+from podium_core.schema.checkpointing import CUDA_CHECKPOINT
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import Gpus, HyperParamJob, JobSpec
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.trial import HyperParamTrial
 
-CUDA_CHECKPOINT = "cuda-checkpoint"
 SIZE_TOLERANCE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
 
 

@@ -13,35 +13,11 @@ from typing import Any
 from pydantic import Field
 
 from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.resource_slice import parse_slices, without_outdated
 
 Device = tuple[str, str, str]  # driver, pool and name: together they identify a device
 ClaimKey = tuple[str, str]  # namespace and name
 _REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
-
-
-class _Taint(StatusModel):
-    effect: str = ""
-
-
-class _Device(StatusModel):
-    name: str
-    taints: list[_Taint] = Field(default_factory=list)
-
-
-class _Pool(StatusModel):
-    name: str
-    generation: int = 0
-
-
-class _SliceSpec(StatusModel):
-    driver: str
-    pool: _Pool
-    node_name: str = ""
-    devices: list[_Device] = Field(default_factory=list)
-
-
-class _Slice(StatusModel):
-    spec: _SliceSpec
 
 
 class _Exactly(StatusModel):
@@ -116,21 +92,12 @@ def parse_claims(payloads: Iterable[Mapping[str, Any]]) -> Mapping[ClaimKey, Dev
 def free_devices(
     slices: Iterable[Mapping[str, Any]], claims: Iterable[DeviceClaim], drivers: Collection[str]
 ) -> Mapping[str, int]:
-    """Return the number of devices by node that no claim has and that no taint keeps from pods.
-
-    Slices of an older generation of their pool are out of date.
-    """
-    specs = [one for payload in slices if (one := _Slice.model_validate(payload).spec).driver in drivers]
-    newest: dict[tuple[str, str], int] = {}
-    for spec in specs:
-        pool = (spec.driver, spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), spec.pool.generation)
+    """Return the number of devices by node that no claim has and that no taint keeps from pods."""
+    offered = [spec for spec in parse_slices(slices) if spec.driver in drivers]
     taken = {device for claim in claims for device in claim.has}
     free: Counter[str] = Counter()
-    for spec in specs:
-        if not spec.node_name or spec.pool.generation < newest[spec.driver, spec.pool.name]:
-            continue
-        for device in spec.devices:
+    for spec in without_outdated(offered):
+        for device in spec.devices if spec.node_name else ():
             repels = any(taint.effect in _REPELLING_EFFECTS for taint in device.taints)
             if not repels and (spec.driver, spec.pool.name, device.name) not in taken:
                 free[spec.node_name] += 1

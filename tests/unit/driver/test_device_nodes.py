@@ -28,15 +28,17 @@ for number in range(count.value):
 """
 
 
-def container(nodes: Iterable[tuple[str, int, int]], environment: dict[str, str], *unshare: str) -> list[str]:
+def container(
+    nodes: Iterable[tuple[str, int, int]], environment: dict[str, str], *unshare: str, shell: str = "/bin/sh"
+) -> list[str]:
     """Return the command that runs a program with only these device nodes (name, major, minor) in its /dev.
 
-    The environment is set by the last exec, as a container runtime does.
+    The environment is set by the last exec, as a container runtime does. `shell` makes the nodes.
     """
     made = "".join(f"mknod /dev/{name} c {major} {minor}; " for name, major, minor in nodes)
     script = f'mount -t tmpfs dev /dev; mknod /dev/null c 1 3; {made}exec "$@"'
-    variables = ["env", *(f"{name}={value}" for name, value in environment.items())]
-    return ["unshare", "--mount", *unshare, "/bin/sh", "-ec", script, "sh", *variables]
+    variables = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
+    return ["unshare", "--mount", *unshare, shell, "-ec", script, "sh", *variables]
 
 
 def family(pid: int) -> set[int]:
@@ -87,10 +89,13 @@ def test_a_container_without_the_control_node_is_on_the_gpus_that_its_environmen
 def test_a_process_of_the_host_and_a_starting_runtime_are_not_work(
     gpud: Any, tmp_path: Path, until: Until, name: str
 ) -> None:
-    """An agent sees the nodes of all GPUs. runc is in the container's root before it execs the program."""
+    """An agent sees the nodes of all GPUs. runc is in the container's root before it execs the program.
+
+    So the runtime makes the nodes too. A shell of another name would be work for a moment, if it was sampled there.
+    """
     runtime = shutil.copy(os.path.realpath("/bin/sh"), tmp_path / name)
     for program, unshare in (("/bin/sh", ()), (str(runtime), ("--pid", "--fork", "--kill-child"))):
-        command = container([CONTROL, FIRST], {}, *unshare)
+        command = container([CONTROL, FIRST], {}, *unshare, shell=program)
         gpud.workers.append(subprocess.Popen([*command, program, *WORK[1:]]))
     witness = gpud.work(gpud.uuid(1))
     until(lambda: sum(interval.pid == witness.pid for interval in gpud.log()) >= 2, "two seconds of other work")

@@ -401,9 +401,10 @@ def test_searches_of_other_tools(data: st.DataObject) -> None:
         for part in parents:
             node = node[part]
         if data.draw(st.booleans()):
-            node[last] = data.draw(FOREIGN)
+            node[last] = copy.deepcopy(data.draw(FOREIGN))
         elif isinstance(node, dict):
-            node[data.draw(st.sampled_from(["extra", "value", "runPolicy", "configMap"]))] = data.draw(FOREIGN)
+            name = data.draw(st.sampled_from(["extra", "value", "runPolicy", "configMap"]))
+            node[name] = copy.deepcopy(data.draw(FOREIGN))
     before = copy.deepcopy(search)
     steps = data.draw(st.none() | st.sampled_from([1, 0.5, 1e300]))
     for result in convert([search, *REFERENCES], Given(image="i:1", max_steps=steps)):

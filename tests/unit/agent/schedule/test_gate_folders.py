@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -65,6 +66,7 @@ class Scene:
     machine: Machine
     listed: list[dict[str, Any]] = field(default_factory=list)
     away: bool = False
+    refusals: int = 0  # calls of listen that fail for want of a descriptor
 
     def __post_init__(self) -> None:
         (self.machine.folder / "helper").write_bytes(b"the helper")
@@ -105,6 +107,9 @@ class Scene:
                 server.close()
 
     async def _listen(self, listener: Any) -> asyncio.Server:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.servers.append(await self.gates.listen(listener))
         return self.servers[-1]
 
@@ -200,6 +205,26 @@ def test_a_pod_that_has_ended_leaves_no_files(scene: Scene) -> None:
             await agent.fill()  # the third pod was deleted before the watch showed it
             await until(lambda: not (scene.files(1) | scene.files(2) | scene.files(3)))
             assert scene.folder(1).is_dir()
+
+    asyncio.run(play())
+
+
+def test_a_gate_that_cannot_be_served_again_ends_no_other(scene: Scene) -> None:
+    """The files of a gate were removed, and the agent has no descriptor left to listen again."""
+
+    async def play() -> None:
+        scene.listed = [payload(1)]
+        async with scene.agent(payload(1)) as agent:
+            await agent.fill()
+            await until(lambda: bool(scene.files(1)))
+            (scene.folder(1) / "agent.sock").unlink()
+            scene.refusals = 1
+            await agent.fill()
+            scene.trials.remove(payload(1))
+            scene.listed = [payload(2)]
+            scene.trials.show(payload(2))
+            await agent.fill()
+            assert await scene.answers(2)
 
     asyncio.run(play())
 
