@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,12 @@ class Span:
 def longest(spans: Iterable[Span], within: Span) -> float:
     """Return the seconds of the longest span that is at least partly within a time; 0 without one."""
     return max((span.seconds for span in spans if span.meets(within)), default=0.0)
+
+
+def excess(spans: Iterable[Span], usual: float, causes: Sequence[Span]) -> float:
+    """Return the most seconds by which a span is longer than usual and the causes that it meets; at least 0."""
+    explained = ((span, usual + sum(cause.seconds for cause in causes if cause.meets(span))) for span in spans)
+    return max((max(0.0, span.seconds - seconds) for span, seconds in explained), default=0.0)
 
 
 def between(moments: Iterable[float]) -> list[Span]:

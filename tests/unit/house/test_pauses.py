@@ -23,6 +23,24 @@ def test_the_longest_span_counts_whole_if_it_meets_the_time(pauses: ModuleType) 
     assert pauses.longest(spans, pauses.Span(40.0, 50.0)) == 0
 
 
+@pytest.mark.parametrize(
+    ("usual", "causes", "seconds"),
+    [
+        pytest.param(20.0, [], 5.0, id="a longer pause without a cause"),
+        pytest.param(26.0, [], 0.0, id="shorter than usual"),
+        pytest.param(20.0, [(24.0, 27.0)], 2.0, id="a cause counts whole if the pause meets it"),
+        pytest.param(20.0, [(26.0, 40.0)], 5.0, id="a cause after the pause"),
+        pytest.param(20.0, [(2.0, 5.0), (10.0, 12.0)], 0.0, id="causes together"),
+    ],
+)
+def test_a_pause_is_excessive_beyond_the_usual_one_and_its_causes(
+    pauses: ModuleType, usual: float, causes: list[tuple[float, float]], seconds: float
+) -> None:
+    spans = pauses.between([0.0, 25.0])
+    assert pauses.excess(spans, usual, [pauses.Span(*cause) for cause in causes]) == seconds
+    assert pauses.excess([], usual, []) == 0
+
+
 def wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
