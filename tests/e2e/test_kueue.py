@@ -115,12 +115,15 @@ class Stage:
         free GPU while the one that Kueue preempted is still ending.
         """
         labels = {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": URGENT}
-        template = worker(3)
+        template = worker(30)
         template["spec"] |= {"restartPolicy": "Never", "priorityClassName": URGENT}
         spec = {"suspend": True, "backoffLimit": 0, "template": template}
         self.apply(
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec}
         )
+
+    def has_node(self, job: str) -> bool:
+        return any(pod["spec"].get("nodeName") for pod in self.site.objects("pods", "-l", f"job-name={job}"))
 
     def complete(self, job: str) -> bool:
         path = f"/apis/batch/v1/namespaces/default/jobs/{job}"
@@ -188,7 +191,9 @@ class Stage:
         self.until(f"{', '.join(jobs)} end", ended, 400)
         for job in jobs:
             assert self.scene.phase(job) == "Succeeded"
-            assert self.scene.check_results(self.scene.trial_logs[job]) == 0, "no step is lost"
+            logs = self.scene.trial_logs.pop(job)
+            assert self.scene.check_results(logs) == 0, "no step is lost"
+            logs.close()
 
     def until_trials_work(self, jobs: tuple[str, ...], before: dict[str, float]) -> None:
         """Wait until both GPUs are reserved again, and trials on both of them have made steps."""
@@ -269,6 +274,8 @@ def test_jobs_of_kueue_and_plain_pods_take_gpus_and_give_them_back(stage: Stage)
     for number in range(ROUNDS):
         stage.until_trials_work(jobs, stage.steps(*jobs) if number else dict.fromkeys(stage.steps(*jobs), 0.0))
         stage.urgent_job(f"urgent-{number}")
+        # else the plain pod may take the GPU that Kueue has freed for the Job, whose pods may not preempt another one
+        stage.until("the Job's pod has a node", partial(stage.has_node, f"urgent-{number}"))
         created = time.time()
         stage.site.kubectl("scale", "deployment/plain", "--replicas=1")
 
