@@ -78,8 +78,8 @@ class Installation:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of all commands: they use this cluster, whatever the caller's KUBECONFIG is."""
-        names = ("sdk", "core", "simulator", "searchers", "cluster", "local", "views", "dashboard", "cli", "devcluster")
-        sources = [str(ROOT / name) for name in names if (ROOT / name).is_dir()]
+        names = ("sdk", "core", "simulator", "searchers", "suspension", "cluster", "local", "views", "dashboard", "cli")
+        sources = [str(ROOT / name) for name in (*names, "devcluster") if (ROOT / name).is_dir()]
         return os.environ | {
             "KUBECONFIG": str(self.kubeconfig),
             "PODIUM_CACHE": str(self.cache),

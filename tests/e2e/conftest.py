@@ -32,11 +32,11 @@ NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
 # workers of pytest-xdist take files in this order: the longest first, so that all workers end at about the same time
 FIRST = (
-    *("faults", "live_migration", "digits", "kueue", "kubernetes_faults", "shared_memory"),
+    *("faults", "live_migration", "digits", "kueue", "upgrade", "kubernetes_faults", "shared_memory"),
     *("scripts", "evictions", "agent_faults", "checkpoint_faults", "exclusive_pods"),
 )
-# these remove a node or Podium from the cluster, so no file of this layer may come after them
-LAST = ("node_loss", "uninstall")
+# these remove a node or Podium from the cluster, so no other file of this layer may come after them
+LAST = ("node_loss", "uninstall", "offline_install")
 NEXT = ("reservations", "operator", "extender", "agent", "exclusive")  # of the other layers
 UP: list[RecordedCluster] = []  # the cluster of this session, unless it must be kept
 STARTS: dict[str, float] = {}  # the time at which each test of this layer started, in seconds of the epoch
@@ -50,8 +50,10 @@ def position(path: Path) -> int:
     """
     name = path.stem.removeprefix("test_")
     if path.parent != HERE:
-        return len(FIRST) + 2 + (NEXT.index(name) if name in NEXT else len(NEXT))
-    return FIRST.index(name) if name in FIRST else len(FIRST) + (name in LAST)
+        return len(FIRST) + 1 + len(LAST) + (NEXT.index(name) if name in NEXT else len(NEXT))
+    if name in LAST:
+        return len(FIRST) + 1 + LAST.index(name)
+    return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

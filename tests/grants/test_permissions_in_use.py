@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 # tests that take a right away from a running Podium, by the start of their name
 PROVOKED = {
     "tests/e2e/test_uninstall.py::": "Helm deletes the roles while the pods that use them end",
+    "tests/e2e/test_offline_install.py::": "Helm deletes the roles while the pods that use them end",
+    "tests/e2e/test_upgrade.py::": "Helm changes and deletes the roles while the pods that use them end",
     "tests/e2e/test_kubernetes_faults.py::": "an API server that starts answers 403 until it has read the roles",
 }
 

@@ -30,7 +30,7 @@ def test_the_longest_tests_run_first_and_destructive_ones_last() -> None:
     on_e2e = [file for file in order if file.startswith("tests/e2e/")]
     assert order[: len(on_e2e)] == on_e2e, "tests on their own clusters run after those on the shared one"
     assert on_e2e[:3] == [f"tests/e2e/test_{name}.py" for name in ("faults", "live_migration", "digits")]
-    assert on_e2e[-2:] == ["tests/e2e/test_node_loss.py", "tests/e2e/test_uninstall.py"]
+    assert on_e2e[-3:] == [f"tests/e2e/test_{name}.py" for name in ("node_loss", "uninstall", "offline_install")]
     for layer in ("integration", "e2e"):
         files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / layer).glob("test_*.py")}
         assert files <= set(order)
