@@ -76,7 +76,10 @@ def read_jobs(path: Path) -> list[Payload]:
 
 
 def read_objects(path: Path, kinds: Collection[str]) -> list[Payload]:
-    """Return the objects of these kinds in a file. A search of another tool is refused; other objects are ignored."""
+    """Return the objects of these kinds in a file.
+
+    A search of another tool is refused. Other objects are ignored.
+    """
     payloads = read_file(path)
     for payload in payloads:
         tool = tool_of(payload)

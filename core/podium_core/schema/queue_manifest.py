@@ -31,7 +31,7 @@ def parse_queue(manifest: Mapping[str, Any]) -> GPUQueue | Refusal:
 
 
 def queue_problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Return everything that is wrong with a queue; empty if the API server accepts it and jobs can name it."""
+    """Return all errors of a queue; none if the API server accepts it and jobs can name it."""
     parsed = _parse(manifest)
     if not isinstance(parsed, GPUQueue):
         return parsed
