@@ -34,7 +34,7 @@ from podium_devcluster.cluster import Cluster
 
 WEIGHTS = {"one": 1.0, "two": 2.0, "three": 3.0}
 LENT = "three"  # the queue that falls idle
-TRIALS, GPUS, STARTS = 2, 2, 300.0  # trials of a search; GPUs of the cluster; seconds in which all trials must start
+TRIALS, GPUS, STARTS = 2, 2, 300.0  # trials of a search; GPUs of the cluster; seconds in which a trial must start
 RECORD = "var/lib/podium-fake-driver"  # folder of the driver's record in a node
 TO_WEIGHT, TO_SIMULATION, BUSY = 0.05, 0.10, 0.90
 
@@ -82,15 +82,23 @@ class Stage:
         pods: list[dict[str, Any]] = json.loads(found)["items"]
         return pods
 
-    def see(self, job: str) -> int:
-        """Note the containers of the job's trials that run; return the number of its pods with one."""
-        running = 0
+    def see(self, job: str) -> None:
+        """Note the containers of the job's trials."""
         for pod in self.pods(job):
             states = pod["status"].get("containerStatuses", [])
             ids = [one["containerID"].rpartition("/")[2] for one in states if one.get("containerID")]
             self.owners.update(dict.fromkeys(ids, job))
-            running += bool(ids)
-        return running
+
+    def watch(self, what: str, end: float) -> None:
+        """Note all containers until a time of the monotonic clock, and say every minute how long that is."""
+        said = float("inf")
+        while (left := end - time.monotonic()) > 0:
+            if said - left >= 60.0:
+                said = left
+                print(f"{what}: {left:.0f} s left", flush=True)
+            for job in WEIGHTS:
+                self.see(job)
+            time.sleep(min(5.0, left))
 
     def work(self) -> list[Work]:
         """Return the driver's record of all nodes."""
@@ -117,23 +125,15 @@ def until(what: str, condition: Callable[[], object], seconds: float) -> None:
         time.sleep(0.5)
 
 
-def pause(what: str, end: float) -> None:
-    """Wait until a time of the monotonic clock, and say every minute for how long."""
-    while (left := end - time.monotonic()) > 0:
-        print(f"{what}: {left:.0f} s left", flush=True)
-        time.sleep(min(60.0, left))
-
-
 def measure(stage: Stage, seconds: float, return_after: float) -> Measured:
     """Let the queues share the GPUs, take one away, and bring it back."""
     stage.apply(*map(queue, WEIGHTS))
     start = time.monotonic()
     stage.apply(*map(search, WEIGHTS))
-    until("every trial has run", lambda: sum(map(stage.see, WEIGHTS)) == TRIALS * len(WEIGHTS), STARTS)
     end = start + seconds
-    pause("three queues share the GPUs", end)
+    stage.watch("three queues share the GPUs", end)
     stage.cluster.kubectl("delete", "hyperparamjob", LENT, "--timeout=60s", timeout=70)
-    pause(f"without queue {LENT}", time.monotonic() + return_after)
+    stage.watch(f"without queue {LENT}", time.monotonic() + return_after)
     work = stage.work()
     used = gpu_seconds(work, stage.owners, start, end)
     first = min(one.start for one in work if one.container in stage.owners)

@@ -72,11 +72,12 @@ def fill(capacity: float, weights: Sequence[float], floors: Sequence[float], cap
         return list(caps)
     parts = list(zip(weights, floors, caps, strict=True))
     changes = [(floor / w, w) for w, floor, _ in parts] + [(cap / w, -w) for w, _, cap in parts]
-    spent, level, speed = sum(floors), 0.0, 0.0
+    spent, level, speed, rising = sum(floors), 0.0, 0.0, 0
     for at, change in sorted(changes, key=lambda c: (c[0], -c[1])):  # a share starts to rise before it stops
         if speed > 0.0 and spent + speed * (at - level) >= capacity:
             break
-        spent, level, speed = spent + speed * (at - level), at, max(0.0, speed + change)
+        spent, level, rising = spent + speed * (at - level), at, rising + (1 if change > 0.0 else -1)
+        speed = max(0.0, speed + change) if rising else 0.0  # without the rest of a sum of floats
     level += max(0.0, capacity - spent) / speed if speed > 0.0 else 0.0
     return [max(floor, min(cap, level * w)) for w, floor, cap in parts]
 

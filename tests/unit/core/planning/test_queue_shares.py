@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
@@ -23,6 +23,7 @@ from podium_optimisers.sharing.drf import DrfProblem, drf_shares
 
 WEIGHTS = st.floats(0.01, 100.0)
 SIZES = st.integers(1, 6)
+UNEVEN = (97.99999999999999, 1.0, 29.0, 3.0, 1.0, 1.0)  # whose sum and differences leave 1e-14
 
 
 @st.composite
@@ -53,6 +54,7 @@ def test_without_quotas_the_shares_are_those_of_the_optimiser(queues: list[tuple
 
 
 @given(claims(), st.integers(0, 30))
+@example([Claim(QueueView(str(i), w), n) for i, (w, n) in enumerate(zip(UNEVEN, (0, 0, 0, 1, 5, 0), strict=True))], 5)
 def test_shares_keep_quotas_and_minima_and_waste_nothing(found: list[Claim], gpus: int) -> None:
     shares = deserved_gpus(found, gpus)
     assert sum(shares) == pytest.approx(min(gpus, sum(claim.most for claim in found)))
