@@ -125,8 +125,8 @@ QUEUE_RULES: tuple[Rule, ...] = (
     Rule(  # a rule, since the API server compares a whole number with the minimum cut to a whole number
         "WeightTooLow",
         "spec",
-        "self.weight >= 0.001",
-        "weight must be at least 0.001: raise it",
+        f"self.weight >= {MIN_WEIGHT}",
+        f"weight must be at least {MIN_WEIGHT}: raise it",
         lambda s: s.weight >= MIN_WEIGHT,
         "weight",
     ),

@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.gpuqueue import QUEUE_RULES, GPUQueue, GpuQueueSpec, GpuQueueStatus
+from podium_core.schema.manifest_parts import parse_part, parse_spec
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.storable import MAX_FOUND, text_refusals
 
@@ -46,22 +44,13 @@ def _parse(manifest: Mapping[str, Any]) -> GPUQueue | tuple[Refusal, ...]:
         refusals.append(Refusal("WrongKind", "apiVersion", f"this is {version}: write apiVersion: {API_VERSION}"))
     if refusals:
         return tuple(refusals)
-    spec: GpuQueueSpec | None = None
-    metadata: ObjectMeta | None = None
-    try:
-        spec = GpuQueueSpec.model_validate_json(json.dumps(manifest.get("spec") or {}, default=str), strict=True)
-    except ValidationError as error:
-        refusals += error_messages.refusals(error, GpuQueueSpec, "spec")
-    try:
-        metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
-    except ValidationError as error:
-        refusals += error_messages.refusals(error, ObjectMeta, "metadata")
+    spec = parse_spec(GpuQueueSpec, manifest, refusals)
+    metadata = parse_part(ObjectMeta, manifest, "metadata", refusals)
     if spec is None or metadata is None:
         return tuple(refusals)
-    try:
-        status = GpuQueueStatus.model_validate(manifest.get("status") or {})
-    except ValidationError as error:
-        return error_messages.refusals(error, GpuQueueStatus, "status")
+    status = parse_part(GpuQueueStatus, manifest, "status", refusals)
+    if status is None:
+        return tuple(refusals)
     return GPUQueue(metadata=metadata, spec=spec, status=status)
 
 

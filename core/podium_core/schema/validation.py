@@ -20,6 +20,7 @@ from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
 from podium_core.schema.job_status import JobStatus
+from podium_core.schema.manifest_parts import parse_part, parse_spec
 from podium_core.schema.metrics.checks import metric_refusals
 from podium_core.schema.objective_rules import OBJECTIVE_GIVEN
 from podium_core.schema.rules import Refusal, judge
@@ -91,25 +92,16 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     if kind != _KIND or version != API_VERSION:
         message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
         return (Refusal("WrongKind", "kind" if kind != _KIND else "apiVersion", message),)
-    spec: JobSpec | None = None
-    metadata: ObjectMeta | None = None
-    try:
-        spec = JobSpec.model_validate_json(json.dumps(manifest.get("spec") or {}, default=str), strict=True)
-    except ValidationError as error:
-        refusals += error_messages.refusals(error, JobSpec, "spec")
-    try:
-        metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
-    except ValidationError as error:
-        refusals += error_messages.refusals(error, ObjectMeta, "metadata")
+    spec = parse_spec(JobSpec, manifest, refusals)
+    metadata = parse_part(ObjectMeta, manifest, "metadata", refusals)
     if spec is not None:
         refusals += judge([OBJECTIVE_GIVEN], {"spec": spec})
         refusals += islice(integer_refusals(spec.model_dump(by_alias=True), "spec"), MAX_FOUND)
     if spec is None or metadata is None or refusals:
         return tuple(refusals)
-    try:
-        status = JobStatus.model_validate(manifest.get("status") or {})
-    except ValidationError as error:
-        return error_messages.refusals(error, JobStatus, "status")
+    status = parse_part(JobStatus, manifest, "status", refusals)
+    if status is None:
+        return tuple(refusals)
     return HyperParamJob(metadata=metadata, spec=spec, status=status)
 
 

@@ -18,7 +18,7 @@ from podium_cluster.resources import GPUQUEUES
 from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
 from podium_core.domain.snapshot import JobKey, Snapshot
 from podium_core.planning.queues.queue_ledger import QueueLedger, faded, with_usage
-from podium_core.planning.queues.queue_rules import JobQueue, QueueRules
+from podium_core.planning.queues.queue_rules import JobQueue, QueueRules, jobs_of_holders
 from podium_core.schema.gpuqueue import GPUQueue, queue_view, stored_usage
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
@@ -124,12 +124,7 @@ def held_gpus(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
     """Return the number of held GPUs by namespace and queue; the queue is empty without GPUQueues."""
     rules = QueueRules.of(snapshot)
     queue_of: Mapping[JobKey, str] = {} if rules is None else rules.queue_of
-    found = Counter[tuple[str, str]]()
-    for gpu in snapshot.gpus:
-        trial = None if gpu.holder is None else snapshot.holders.get(gpu.holder)
-        if trial is not None:
-            found[trial.job.namespace, queue_of.get(trial.job, "")] += 1
-    return found
+    return Counter((job.namespace, queue_of.get(job, "")) for job in jobs_of_holders(snapshot, snapshot.gpus))
 
 
 def job_queues(snapshot: Snapshot) -> Mapping[JobKey, JobQueue]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from podium_core.domain.gpu_queue import DEFAULT_QUEUE, QueueView
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot
+from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot
 
 # Jobs that may use no queue. Their started trials continue on GPUs that no queue wants; they get no new pods.
 UNQUEUED = QueueView("", gpus=0)
@@ -85,6 +85,14 @@ def obstacle_of(job: JobView, name: str, queues: Mapping[str, QueueView]) -> Obs
             "QueueQuotaTooSmall", f"{text}; ask an admin to raise its spec.gpus, or use fewer GPUs for a trial."
         )
     return None
+
+
+def jobs_of_holders(snapshot: Snapshot, gpus: Iterable[GpuView]) -> Iterator[JobKey]:
+    """Yield the job of the trial that holds each of these GPUs; nothing for a GPU without one."""
+    for gpu in gpus:
+        trial = None if gpu.holder is None else snapshot.holders.get(gpu.holder)
+        if trial is not None:
+            yield trial.job
 
 
 def _names(names: Iterable[str]) -> str:

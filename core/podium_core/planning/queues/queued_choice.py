@@ -8,14 +8,15 @@ so none idles. A queue never holds more than its quota and what it may borrow: i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_queue import QueueShare, QueueView
-from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.domain.snapshot import TrialKey
 from podium_core.planning.holder_choice import HolderChoice, Why
 from podium_core.planning.queues.fair_shares import Claim, deserved_gpus, nominal_gpus, whole_gpus
-from podium_core.planning.queues.queue_rules import UNQUEUED, QueueRules
+from podium_core.planning.queues.queue_rules import UNQUEUED, QueueRules, jobs_of_holders
 from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice
 from podium_core.policies.base import STARVED
@@ -210,15 +211,8 @@ class QueuedChoice(HolderChoice):
 
     def _held_in_fact(self) -> dict[str, int]:
         """Return the GPUs that the trials of each queue hold, whatever their pods report."""
-        holders = {gpu.holder for gpu in self.gpus.values()}
-        jobs: dict[TrialKey, JobKey] = {t.key: t.job for t in self.snapshot.trials if t.key in holders}
-        found: dict[str, int] = {}
-        for gpu in self.gpus.values():
-            job = None if gpu.holder is None else jobs.get(gpu.holder)
-            name = None if job is None else self.rules.queue_of.get(job)
-            if name is not None:
-                found[name] = found.get(name, 0) + 1
-        return found
+        queue_of = self.rules.queue_of
+        return Counter(queue_of[job] for job in jobs_of_holders(self.snapshot, self.gpus.values()) if job in queue_of)
 
 
 def judge_between_queues(mine: QueueTurn, theirs: QueueTurn, current: CurrentHolder, time_slice: float) -> Verdict:
