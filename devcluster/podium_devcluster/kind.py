@@ -1,7 +1,8 @@
 """Podium on kind, for machines with Docker (`make kind`): the same chart, fake driver and example.
 
-Run as `python -m podium_devcluster.kind`; `python -m podium_devcluster.kind down` deletes it. Where no registry can be
-reached, PODIUM_KIND_NODE_IMAGE names the node image.
+Run as `python -m podium_devcluster.kind`; `python -m podium_devcluster.kind down` deletes it. With `--reservations`,
+NVIDIA's device plugin and container toolkit run over the fake driver. Where no registry can be reached,
+PODIUM_KIND_NODE_IMAGE names the node image.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from podium_devcluster import paths
 from podium_devcluster.artifacts import binaries, images, layout, tiny_images
+from podium_devcluster.artifacts import nvidia as nvidia_programs
 from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.paths import Cache
 from podium_devcluster.preflight import PreflightError, Problem
@@ -165,6 +167,8 @@ class Kind:
         if reservations:
             nvidia.install_toolkit(self)
             nvidia.start_plugin(self)
+        else:
+            nvidia.stop_plugin(self)  # an earlier run may have started it, and Podium does not share a node with it
         argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
         argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
         argv += [*chart_values(self.project, reservations), "--wait", "--timeout", "4m"]
@@ -232,6 +236,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.what == "down":
             kind.delete()
             return
+        if options.reservations:
+            nvidia_programs.ensure(cache, progress)
         kind.create()
         kind.load()
         kind.install(options.reservations)
