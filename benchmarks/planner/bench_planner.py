@@ -42,7 +42,10 @@ POLICIES = "envelope,hermes,fifo"
 
 
 class Shape(NamedTuple):
-    """Number of jobs and of the queues that they are in (0: without queues), and whether trials have 1 to 8 GPUs."""
+    """Number of jobs and of the queues that they are in; 0: without queues.
+
+    `wide`: trials have 1 to 8 GPUs.
+    """
 
     jobs: int
     queues: int = 0

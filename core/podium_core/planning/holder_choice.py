@@ -12,6 +12,7 @@ from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import typical_pace
+from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice, judge_switch, time_slice_of
 from podium_core.policies.base import STARVED
@@ -60,7 +61,7 @@ class HolderChoice:
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
     _holders: dict[str, CurrentHolder] = field(default_factory=dict)
-    _held: dict[JobKey, int] = field(default_factory=dict)
+    _held: HeldGpus = field(default_factory=HeldGpus)
     _awaited: set[str] = field(default_factory=set)  # GPUs for which another job waits until the end of a time slice
     _why: dict[TrialKey, Why] = field(default_factory=dict)
 
@@ -70,7 +71,6 @@ class HolderChoice:
         Otherwise an older job would never give up a GPU. `base`: all trials by readiness and rank.
         """
         self._find_holders()
-        held = dict(self._held)
         owner, uuids, ready, candidates = self._owner, self.uuids, self.ready, base
         if len(self.snapshot.jobs) > 1:  # a stable sort: by rank within each
             candidates = sorted(
@@ -80,7 +80,7 @@ class HolderChoice:
                     not s.trial.intent.pinned,
                     -s.job.gpus.priority,
                     s.ranked.level != STARVED,
-                    held.get(s.job.key, 0),
+                    self._held.order(s.job.key),
                 ),
             )
         for standing in candidates:
@@ -146,7 +146,7 @@ class HolderChoice:
             since = gpu.holder_since if gpu.holder == leader.trial.key else None
             held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
             self._holders[uuid] = CurrentHolder(leader, held_for)
-            self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
+            self._held.add(leader.job.key, 1)
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
         """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""
@@ -228,9 +228,8 @@ class HolderChoice:
 
     def _switch(self, winner: Standing, losers: Iterable[CurrentHolder]) -> None:
         for loser in losers:
-            key = loser.standing.job.key
-            self._held[key] = self._held.get(key, 0) - 1
-            self._held[winner.job.key] = self._held.get(winner.job.key, 0) + 1
+            self._held.add(loser.standing.job.key, -1)
+            self._held.add(winner.job.key, 1)
             self._why.setdefault(
                 loser.standing.trial.key,
                 Why("GPUPreempted", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),

@@ -45,7 +45,7 @@ def pod_quotas(
 
     The job with the fewest pods gets the next one; ties go to the older job, then by name. A job of a higher priority
     comes before (`slot_order`). `promised`: by GPU, slots that wait for migrating trials. With queues (`rules`), the
-    queue with the fewest slots by weight comes first.
+    queue with the fewest slots by weight comes first, and in it the namespace with the fewest.
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
@@ -87,12 +87,14 @@ def pod_quotas(
 
 def _order(
     queued: QueueSlots | None, pods: Mapping[JobKey, int], gpus: int
-) -> Callable[[JobView], tuple[float, tuple[bool, int], int, float, JobKey]]:
+) -> Callable[[JobView], tuple[float, tuple[bool, int], int, int, float, JobKey]]:
     """Return the sort key by which the open jobs get the next pod; it follows the changes of `pods`."""
 
-    def key(job: JobView) -> tuple[float, tuple[bool, int], int, float, JobKey]:
-        mine = pods[job.key]
-        return queued.order(job) if queued else 0.0, slot_order(job, mine, gpus), mine, job.created, job.key
+    def key(job: JobView) -> tuple[float, tuple[bool, int], int, int, float, JobKey]:
+        mine, first = pods[job.key], slot_order(job, pods[job.key], gpus)
+        if queued is None:
+            return 0.0, first, 0, mine, job.created, job.key
+        return queued.order(job), first, queued.of_namespace(job), mine, job.created, job.key
 
     return key
 
