@@ -39,6 +39,8 @@ MetricName = Annotated[
     ),
 ]
 Method = Literal["freeze", "cuda-checkpoint", "container-checkpoint", "app-checkpoint"]
+# The API server writes defaults into objects, and an operator of an earlier release refuses fields that it lacks.
+LATER: JsonDict = {"x-no-default": True}  # of a field that the first release lacks
 _PATH_SAYS: JsonDict = {"x-says": "write an absolute path, such as /ckpt"}
 
 
@@ -102,7 +104,9 @@ class Trials(SpecModel):
         ge=1,
         le=MAX_WORKERS,
         description="Number of pods of one trial, each on a node of its own, for distributed training; immutable. "
-        "gpus.perTrial counts the GPUs of all of them. All workers of a trial run at the same time, or none.",
+        "gpus.perTrial counts the GPUs of all of them. All workers of a trial run at the same time, or none. "
+        "Default: 1.",
+        json_schema_extra=LATER,
     )
 
 
@@ -269,7 +273,8 @@ class JobSpec(SpecModel):
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
         description="Priority of the job within its queue. While a job of a higher priority can use a GPU of the "
-        "queue, a job of a lower one does not get it. Without GPUQueues, all jobs are in one queue.",
+        "queue, a job of a lower one does not get it. Without GPUQueues, all jobs are in one queue. Default: 0.",
+        json_schema_extra=LATER,
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
     metrics: MetricsSpec = Field(

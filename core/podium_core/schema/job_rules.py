@@ -79,7 +79,8 @@ SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "GPUsPerWorker",
         "spec",
-        "self.trials.workers == 1 || (self.gpus.perTrial > 0 && self.gpus.perTrial % self.trials.workers == 0)",
+        "!has(self.trials.workers) || self.trials.workers == 1 || "
+        "(self.gpus.perTrial > 0 && self.gpus.perTrial % self.trials.workers == 0)",
         "gpus.perTrial counts the GPUs of all workers of a trial, and each worker gets the same number: set it to a "
         "multiple of trials.workers",
         _gpus_for_workers,
@@ -208,13 +209,7 @@ JOB_RULES: tuple[Rule, ...] = (
     _fixed_optional("spec", "objectives"),
     _fixed_optional("spec", "checkpoint"),
     _fixed_optional("spec.trials", "maxSteps"),
-    Rule(
-        "Immutable",
-        "spec.trials",
-        "self.workers == oldSelf.workers",
-        "workers is immutable: create a new job",
-        at="workers",
-    ),
+    _fixed_optional("spec.trials", "workers"),
 )
 TRIAL_RULES: tuple[Rule, ...] = (
     Rule(
