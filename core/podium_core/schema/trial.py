@@ -19,6 +19,8 @@ from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusMode
 from podium_core.schema.job import MAX_ADDITIONAL_METRICS
 
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
+RANK_LABEL = "podium.dev/rank"  # on the pods of a trial that has several workers
+WORKERS_LABEL = "podium.dev/workers"  # on these pods: how many workers the trial has
 MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
