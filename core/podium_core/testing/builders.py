@@ -11,6 +11,7 @@ from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
@@ -23,7 +24,6 @@ from podium_core.domain.snapshot import (
     JobLimits,
     JobState,
     JobView,
-    PodView,
     Point,
     Scalar,
     Snapshot,

@@ -21,13 +21,13 @@ from podium_core.domain.actions import (
     WriteRunQueues,
 )
 from podium_core.domain.phase import FINAL, TrialPhase, check
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
     Costs,
     GpuView,
     JobKey,
     JobView,
-    PodView,
     Point,
     Snapshot,
     TrialKey,

@@ -234,6 +234,7 @@ class Actuator:
                         message=rank.message[:LONGEST_MESSAGE],
                         gain=rank.gain,
                         preempts=True if position == 0 and uuid in action.preempting else None,
+                        on_hold=True if rank.on_hold else None,
                     )
                     for position, rank in enumerate(ranks)
                 ],

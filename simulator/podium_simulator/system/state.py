@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Attempts,
     GpuView,
     Intent,
     JobView,
-    PodView,
     Relocation,
     TrialKey,
     TrialResult,
