@@ -70,6 +70,15 @@ class ClusterState:
         return {key: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for key, pods in grouped.items()}
 
     @cached_property
+    def worker_pods(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
+        """All pods of trials that have several workers, by their trial."""
+        grouped: dict[TrialKey, list[PodState]] = {}
+        for pod in self.pods:
+            if pod.size > 1:
+                grouped.setdefault(pod.trial_key, []).append(pod)
+        return {key: tuple(pods) for key, pods in grouped.items()}
+
+    @cached_property
     def latest_pod(self) -> Mapping[TrialKey, PodState]:
         """Pod of the latest attempt, by its trial."""
         return {key: pods[0] for key, pods in self.pods_by_trial.items()}

@@ -31,7 +31,7 @@ from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.observe.worker_pods import combined_state, without_slots, workers_of
+from podium_operator.observe.worker_pods import WORKER_ENDED, combined_state, without_slots, workers_of
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
@@ -207,8 +207,9 @@ def _agent_state(cluster: ClusterState, pod: PodState | None, current: TrialPhas
 
 def _name_worker(derived: DerivedPhase, pod: PodState | None) -> DerivedPhase:
     """Return the phase with the worker in its message that failed, was lost or does not start."""
-    named = pod is not None and pod.workers and (derived.problem or derived.phase in (TrialPhase.FAILED, TrialPhase.REQUEUED))
-    if pod is None or not named or derived.reason in ("WaitingForPod", *REQUEUES):
+    if pod is None or not pod.workers or derived.reason in ("WaitingForPod", WORKER_ENDED, *REQUEUES):
+        return derived
+    if not (derived.problem or derived.phase in (TrialPhase.FAILED, TrialPhase.REQUEUED)):
         return derived
     return replace(derived, message=f"Worker {pod.decisive}: {derived.message}")
 

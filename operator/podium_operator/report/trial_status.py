@@ -91,7 +91,7 @@ def trial_status(
             status["node"] = observation.node
         if observation.gpus:
             status["gpus"] = list(observation.gpus)
-        if observation.workers:
+        if observation.workers and not status.get("workers"):
             status["workers"] = [_worker(one) for one in observation.workers]
     started = _iso(stored.started_at) or (
         timestamp(now) if observation.started or phase is TrialPhase.SUCCEEDED else None
