@@ -33,3 +33,14 @@ class PodView:
     # it is stuck for lack of capacity, which the end of another trial of its job would free
     waits_for_capacity: bool = False
     workers: tuple[WorkerView, ...] = ()  # by rank; empty for a trial of one pod
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Return the UUIDs of the GPUs on which any of its workers has a slot, even if others have none yet."""
+        return self.gpus or tuple([uuid for worker in self.workers for uuid in worker.gpus])
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes of all workers that have one."""
+        nodes = [worker.node for worker in self.workers] if self.workers else [self.node]
+        return tuple([node for node in nodes if node is not None])

@@ -123,10 +123,12 @@ class JobView:
     def reclaims_slots(self) -> bool:
         """Return whether the job's trials give up slots to each other.
 
-        Another pod must be able to continue from the checkpoint on any node.
+        Another pod must be able to continue from the checkpoint on any node. Trials of several workers keep their
+        slots: to get them again, they need slots on several nodes at a time.
         """
         able = self.abilities
-        return self.gpus.per_trial > 0 and able.checkpointable and able.checkpoint_scope == "anywhere"
+        several = self.gpus.workers > 1
+        return self.gpus.per_trial > 0 and not several and able.checkpointable and able.checkpoint_scope == "anywhere"
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,16 @@ class HolderChoice:
         if standing is None:
             return None
         why, rank = self._why.get(key) or self._behind(standing), standing.ranked
-        return TrialRank(key, rank.rank, why.reason, f"{rank.message} It {why.say()}", why.gain)
+        return TrialRank(
+            key, rank.rank, why.reason, f"{rank.message} It {why.say()}", why.gain, self._is_held(standing)
+        )
+
+    def on_hold(self) -> frozenset[TrialKey]:
+        """Return the trials of several workers that are not to hold the GPUs of all of them now."""
+        return frozenset([key for key, standing in self.eligible.items() if self._is_held(standing)])
+
+    def _is_held(self, standing: Standing) -> bool:
+        return standing.job.gpus.workers > 1 and standing.trial.key not in self.claims
 
     def ranks_of(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
         return (rank for key in keys if (rank := self.rank_of(key)) is not None)
@@ -114,7 +123,7 @@ class HolderChoice:
     def _find_holders(self) -> None:
         """Find the current holder of each GPU.
 
-        It is the first trial of the present run queue that can run on all of its GPUs, else the reported holder. The
+        It is the first trial of the present run queue that may run on all of its GPUs, else the reported holder. The
         run queue takes precedence because the agent may not have carried it out yet; otherwise each plan until then
         would decide again. Two kinds of holder keep their time slice nevertheless, as against any rival:
 
@@ -156,6 +165,8 @@ class HolderChoice:
 
     def _first(self, gpu: GpuView) -> Standing | None:
         for key in gpu.run_queue.trials:
+            if key in gpu.run_queue.on_hold:
+                continue
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from podium_core.domain.fitting import fits
+from podium_core.domain.fitting import fits, trials_that_fit
+from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
@@ -129,11 +130,14 @@ class _Free:
         unplaced: dict[JobKey, int] = {}
         for trial in with_pod:
             uuids = trial.gpus
+            if not uuids and trial.pod is not None and trial.pod.workers:
+                uuids = trial.pod.slots
             for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + 1
             # A pod that finds no node blocks no other one: it may never find one.
-            if not uuids and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
-                unplaced[trial.job] = unplaced.get(trial.job, 0) + jobs[trial.job].gpus.per_trial
+            if not trial.gpus and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
+                missing = jobs[trial.job].gpus.per_trial - len(uuids)
+                unplaced[trial.job] = unplaced.get(trial.job, 0) + missing
         self._free = {
             g.uuid: max(0, g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0))
             for g in self._gpus
@@ -164,13 +168,12 @@ class _Free:
         return self._overlaps[mine, theirs]
 
     def _capacity(self, job: JobView) -> int:
-        """Return the free slots for trials of this job: each needs slots on different GPUs of one node."""
+        """Return the free slots for trials of this job: each needs all of its slots at the same time."""
         if job.key not in self._capacities:
             nodes: dict[str, list[int]] = {}
             for gpu in self._usable(job):
                 nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
-            need = job.gpus.per_trial
-            self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
+            self._capacities[job.key] = trials_that_fit(job.gpus, nodes.values()) * job.gpus.per_trial
         return self._capacities[job.key]
 
     def _fit(self, job: JobView) -> frozenset[str]:
@@ -201,17 +204,11 @@ class _Free:
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a slot for trials: other pods have them all."
             return "NoFreeSlot", text
+        if job.gpus.workers > 1:
+            each, nodes = count(job.gpus.per_worker, "GPU"), job.gpus.workers
+            text = f"No {nodes} nodes have free slots on {each} each, of {len(usable)} GPUs that fit."
+            return "NoFreeSlot", text
         if job.gpus.per_trial > 1:
             text = f"No node has free slots on {job.gpus.per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeSlot", text
         return "NoFreeSlot", f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
-
-
-def _groups(free: Sequence[int], size: int) -> int:
-    """Return how many groups of `size` different GPUs the free slots of one node allow."""
-    if size == 1:
-        return sum(free)
-    count = sum(free) // size
-    while sum(min(slots, count) for slots in free) < count * size:
-        count -= 1
-    return count
