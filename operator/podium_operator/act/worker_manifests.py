@@ -67,6 +67,8 @@ def make_service(trial: HyperParamTrial, label: str, owner: Manifest) -> Manifes
     """
     name = trial.metadata.name
     return {
+        "apiVersion": "v1",
+        "kind": "Service",
         "metadata": {
             "name": name,
             "namespace": trial.metadata.namespace,
