@@ -16,6 +16,8 @@ from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice, judge_switch, time_slice_of
 from podium_core.policies.base import STARVED
 
+GATHERING_SECONDS = 30.0  # for which a trial keeps the GPUs of some of its workers until the others have theirs
+
 
 class Why(NamedTuple):
     """Reason for the position of a trial.
@@ -143,10 +145,25 @@ class HolderChoice:
                 leader = holder
             if leader is None:
                 continue
-            since = gpu.holder_since if gpu.holder == leader.trial.key else None
-            held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
-            self._holders[uuid] = CurrentHolder(leader, held_for)
+            self._holders[uuid] = CurrentHolder(leader, self._held_for(leader, gpu))
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
+
+    def _held_for(self, leader: Standing, gpu: GpuView) -> float:
+        """Return the seconds for which the trial has held the GPU.
+
+        The workers of a trial get their GPUs one after another. The time counts from the last one, so that a trial
+        that waits for its GPU on a slow node is not preempted on the others before it has done a step.
+        """
+        if gpu.holder != leader.trial.key or gpu.holder_since is None:
+            return 0.0
+        held_for = max(0.0, self.snapshot.now - gpu.holder_since)
+        if leader.job.gpus.workers == 1:
+            return held_for
+        mine = [self.gpus[uuid] for uuid in self._uuids(leader)]
+        since = [one.holder_since for one in mine if one.holder == leader.trial.key and one.holder_since is not None]
+        if len(since) < len(mine):
+            return max(0.0, self.snapshot.now - min(since) - GATHERING_SECONDS)
+        return max(0.0, self.snapshot.now - max(since))
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
         """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""
