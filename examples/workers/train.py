@@ -21,7 +21,7 @@ from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # one thread, so that sums have one order
-sys.path.append(os.environ.get("PODIUM_PYTHON", str(Path(__file__).parents[2] / "sdk")))
+sys.path.append(os.environ.get("PODIUM_PYTHON") or str(Path(__file__).resolve().parent.parent.parent / "sdk"))
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
