@@ -194,6 +194,7 @@ def _pod(observation: Observation) -> PodView:
         termination_overdue=observation.delays.overdue,
         stuck=observation.delays.stuck,
         waits_for_capacity=observation.delays.stuck and pod is not None and lacks_capacity(pod.facts),
+        workers=() if observation.phase in FINAL else observation.workers,
     )
 
 

@@ -34,12 +34,14 @@ def needs_gpus(job: JobView) -> bool:
 class PoolDemand:
     """Demand of a pool. `nodes`: the only nodes where a further GPU helps; empty: anywhere.
 
-    `together`: some trials need several GPUs, and the GPUs of one trial must be on one node.
+    `together`: some pods need several GPUs, which must be on one node. `apart`: some trials have several workers, whose
+    GPUs must be on different nodes.
     """
 
     demand: Demand
     nodes: tuple[str, ...] = ()
     together: bool = False
+    apart: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class _Need:
     lost: set[str] = field(default_factory=set)
     free: int = 0
     together: bool = False
+    apart: bool = False
 
 
 def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> Mapping[Pool, PoolDemand]:
@@ -84,7 +87,8 @@ def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> 
 def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView], *, blocked: bool) -> None:
     if job.state.suspended:
         return
-    need.together |= job.gpus.per_trial > 1
+    need.together |= job.gpus.per_worker > 1
+    need.apart |= job.gpus.workers > 1
     left = most_at_once(job, trials, sum(trial.phase not in FINAL for trial in trials))
     wanted = left if job.limits.parallel is None else min(job.limits.parallel, left)
     for trial in trials:
@@ -103,7 +107,9 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
 def _pool_demand(need: _Need, idle: int, gpus: Mapping[str, GpuView], max_gpus: int) -> PoolDemand:
     free = max(need.free, idle) if need.lost else need.free
     nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
-    return PoolDemand(Demand(len(need.placed) + free, max_gpus), tuple(nodes), need.together)
+    return PoolDemand(
+        Demand(len(need.placed) + free, max_gpus), tuple(nodes), need.together, need.apart and not need.together
+    )
 
 
 def reservations_from(

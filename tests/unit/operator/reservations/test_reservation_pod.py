@@ -71,7 +71,7 @@ def test_the_pod_requires_the_nodes_where_it_helps() -> None:
 
 
 def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
-    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, together=True)
+    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, spread="together")
     affinity = pod["spec"]["affinity"]
     (pool_demand,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert pool_demand["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
