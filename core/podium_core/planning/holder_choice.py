@@ -181,9 +181,7 @@ class HolderChoice:
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        for key in gpu.run_queue.trials:
-            if key in gpu.run_queue.on_hold:
-                continue
+        for key in gpu.run_queue.startable:
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None
