@@ -25,6 +25,7 @@ sys.path.append(os.environ.get("PODIUM_PYTHON") or str(Path(__file__).resolve().
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+
 from podium import trial  # noqa: E402
 
 Array = NDArray[np.float64]
