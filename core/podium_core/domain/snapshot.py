@@ -270,6 +270,11 @@ class RunQueueView:
     no_preemption: bool = False  # the agent knows this run queue, which takes the GPU from no trial that held it before
     on_hold: frozenset[TrialKey] = frozenset()  # trials of several workers that must not start or resume
 
+    @property
+    def startable(self) -> tuple[TrialKey, ...]:
+        """Return the trials that may start or resume, in order."""
+        return tuple([key for key in self.trials if key not in self.on_hold]) if self.on_hold else self.trials
+
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:

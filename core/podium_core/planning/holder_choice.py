@@ -111,6 +111,8 @@ class HolderChoice:
 
     def on_hold(self) -> frozenset[TrialKey]:
         """Return the trials of several workers that are not to hold the GPUs of all of them now."""
+        if all(job.gpus.workers == 1 for job in self.snapshot.jobs):  # the usual case
+            return frozenset()
         return frozenset([key for key, standing in self.eligible.items() if self._is_held(standing)])
 
     def _is_held(self, standing: Standing) -> bool:
@@ -181,9 +183,7 @@ class HolderChoice:
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        for key in gpu.run_queue.trials:
-            if key in gpu.run_queue.on_hold:
-                continue
+        for key in gpu.run_queue.startable:
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None

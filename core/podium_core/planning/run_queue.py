@@ -141,7 +141,9 @@ def _writes(
 
     def changes(uuid: str) -> bool:
         before = gpus[uuid].run_queue
-        return tuple(wanted[uuid]) != before.trials or on_hold.intersection(before.trials) != before.on_hold
+        if tuple(wanted[uuid]) != before.trials:
+            return True
+        return bool(on_hold or before.on_hold) and on_hold.intersection(before.trials) != before.on_hold
 
     writes: list[WriteRunQueues] = []
     for node, mine in sorted(nodes.items()):

@@ -6,6 +6,7 @@ cause a retry. Existing pods are never deleted to equalize jobs: a later job get
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -38,7 +39,9 @@ class PodQuota:
 def pod_quotas(
     snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE, rules: QueueRules | None = None
 ) -> Mapping[JobKey, PodQuota]:
-    """Return the quota of each job. O((slots + GPUs) * jobs), if few different sets of GPUs fit the jobs.
+    """Return the quota of each job.
+
+    O(slots * jobs of a queue * log jobs + GPUs * jobs), if few different sets of GPUs fit the jobs.
 
     The job with the fewest pods gets the next one; ties go to the older job, then by name. A job of a higher priority
     comes before (`slot_order`). `promised`: by GPU, slots that wait for migrating trials. With queues (`rules`), the
@@ -54,29 +57,31 @@ def pod_quotas(
     limits: dict[JobKey, tuple[str, str]] = {}
     queued = None if rules is None else QueueSlots(rules, snapshot, [t for mine in with_pod.values() for t in mine])
     order = _order(queued, pods, len(snapshot.gpus))
-    open_jobs = list(jobs)
-    while open_jobs:
-        job = min(open_jobs, key=order)
-        if pods[job.key] >= wanted[job.key]:
+    # Each job stands in the heap once. Its key only grows, so a key that has grown since it was pushed is pushed again.
+    heap = [(order(job), position) for position, job in enumerate(jobs)]
+    heapq.heapify(heap)
+    while heap:
+        known, position = heapq.heappop(heap)
+        job = jobs[position]
+        if (now := order(job)) != known:
+            heapq.heappush(heap, (now, position))
+        elif pods[job.key] >= wanted[job.key]:
             limits[job.key] = (
                 "ParallelLimitReached",
                 f"{pods[job.key]} trials run or wait; trials.parallel allows no more.",
             )
-            open_jobs.remove(job)
         elif stuck[job.key]:
             text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are created."
             limits[job.key] = ("PodsStuck", text)
-            open_jobs.remove(job)
         elif queued is not None and (refusal := queued.refusal(job)) is not None:
             limits[job.key] = refusal
-            open_jobs.remove(job)
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
-            open_jobs.remove(job)
         else:
             pods[job.key] += 1
             if queued is not None:
                 queued.take(job)
+            heapq.heappush(heap, (order(job), position))
     return {job.key: PodQuota(pods[job.key], *limits[job.key]) for job in jobs}
 
 

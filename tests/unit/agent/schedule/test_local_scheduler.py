@@ -83,7 +83,7 @@ CASES = {
     "on hold: it is suspended, and the next one waits for that": (held("A", A="ab"), [trial("a", RUNNING), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
     "on hold: it is suspended, though no other trial is there": (held("A", A="a"), [trial("a", RUNNING)], {"suspend a WaitingForAllGPUs"}),
     "on hold on one of two GPUs": (held("A", A="a", B="a"), [trial("a", RUNNING, gpus="AB")], {"suspend a WaitingForAllGPUs"}),
-    "on hold and not freezable: it goes on until it ends": (held("A", A="a"), [trial("a", RUNNING, suspension__method="")], {"wait a FreezeNotAllowed"}),
+    "on hold and not freezable: it runs until it ends": (held("A", A="a"), [trial("a", RUNNING, suspension__method="")], {"wait a FreezeNotAllowed"}),
     "on hold and deleted: it is thawed for its last checkpoint": (held("A", A="a"), [trial("a", OFF, termination__deleting=True, termination__deadline=130.0)], {"resume a Deleted"}),
     "no run queue yet: gates stay closed, running trials continue": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
     "no GPUNode at all": (RunQueues(), [trial("a", GATED)], {"wait a NoRunQueue"}),

@@ -353,7 +353,7 @@ def nodes(seed: int) -> Nodes:
     return Nodes(gpus, random.randint(3, 4), jobs, random)
 
 
-@pytest.mark.parametrize("seed", range(14))  # more than 200 hand-overs in all
+@pytest.mark.parametrize("seed", range(14))  # more than 200 hand-overs together
 def test_trials_of_several_workers_all_end_after_many_hand_overs(seed: int) -> None:
     """`Nodes` checks at each moment that no GPU has two trials, and that no trial runs in parts for long."""
     cluster = nodes(seed)

@@ -9,6 +9,7 @@ import pytest
 from operator_builders import NOW
 from reservation_builders import POOL, reservation_node, seen
 
+from podium_core.domain.gpu_queue import QueueUsage, QueueView
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
@@ -118,6 +119,26 @@ def test_each_queue_has_a_pool() -> None:
     own = replace(jobs[1], gpus=replace(jobs[1].gpus, queue="research"))
     found = pool_demands(views.make_snapshot(jobs=[jobs[0], own]), 9, "default")
     assert found.keys() == {Pool("lab", "default"), Pool("lab", "research")}
+
+
+@pytest.mark.parametrize(
+    ("queue", "gpus"),
+    [
+        (QueueView("team"), 2),
+        (QueueView("team", budget=3600.0, usage=QueueUsage(total=3600.0)), 1),
+        (QueueView("team", namespaces=frozenset({"shop"})), 1),
+    ],
+    ids=["open", "budget spent", "closed to the namespace"],
+)
+def test_a_job_that_its_queue_gives_nothing_keeps_its_gpus_and_needs_no_further_one(
+    queue: QueueView, gpus: int
+) -> None:
+    job = views.make_job(parallel=2, max_trials=2, queue="team")
+    trials = [views.make_trial(0, phase=OFF, gpus=["gpu-0"]), views.make_trial(1)]
+    snapshot = views.make_snapshot(
+        jobs=[job], trials=trials, gpus=[replace(ONE, trials=(trials[0].key,))], queues=[queue]
+    )
+    assert pool_demands(snapshot, 9) == {Pool("lab", "team"): PoolDemand(Demand(gpus, 9))}
 
 
 def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
