@@ -11,6 +11,7 @@ import argparse
 import io
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -25,12 +26,13 @@ sys.path.append(os.environ.get("PODIUM_PYTHON") or str(Path(__file__).resolve().
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+
 from podium import trial  # noqa: E402
 
 Array = NDArray[np.float64]
 INPUTS, HIDDEN, SAMPLES, BATCHES = 16, 24, 512, 8
 PATIENCE = 600.0  # seconds in which the other workers must have started
-FIRST_PORT = 29500
+FIRST_PORT = int(os.environ.get("MASTER_PORT", "29500"))
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ def train(ring: Ring, options: argparse.Namespace) -> int:
 
 
 def run_local(workers: int) -> int:
-    """Run all workers on this machine."""
+    """Run all workers on this machine. SIGTERM must reach them, too: Ctrl-C does, and `kill` of the process group."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
     command = [sys.executable, __file__, *(word for word in sys.argv[1:])]
     started = [
         subprocess.Popen(command, env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(workers)})

@@ -60,6 +60,19 @@ def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -
     assert pool_demands(snapshot, 4) == ({} if gpus is None else {POOL: PoolDemand(Demand(gpus, 4), together=together)})
 
 
+@pytest.mark.parametrize(
+    ("workers", "gpus", "together", "apart"),
+    [(1, 1, False, False), (1, 4, True, False), (2, 2, False, True), (2, 4, True, False)],
+)
+def test_workers_of_one_gpu_each_need_gpus_of_different_nodes(
+    workers: int, gpus: int, together: bool, apart: bool
+) -> None:
+    """The GPUs of one worker must be on one node, which matters more."""
+    job = views.make_job(parallel=1, gpus_per_trial=gpus, workers=workers)
+    (found,) = pool_demands(views.make_snapshot(jobs=[job]), 9).values()
+    assert (found.demand.gpus, found.together, found.apart) == (gpus, together, apart)
+
+
 def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
     jobs = [views.make_job(name, parallel=2) for name in ("a", "b")]
     other = views.make_job("c", parallel=1, products=("H200", "H100"))

@@ -80,6 +80,12 @@ def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
     assert "nodeAffinity" in affinity, "and the product is required as before"
 
 
+def test_gpus_for_several_workers_are_requested_on_different_nodes() -> None:
+    affinity = make_reservation_pod("l", Pool("lab"), RULES, grace_seconds=9, spread="apart")["spec"]["affinity"]
+    assert affinity.keys() == {"podAntiAffinity"}
+    assert affinity["podAntiAffinity"].keys() == {"preferredDuringSchedulingIgnoredDuringExecution"}
+
+
 def test_a_grace_period_below_one_second_is_refused() -> None:
     with pytest.raises(ValueError, match="grace_seconds must be at least 1"):
         made(Pool("lab"), grace=0)
