@@ -15,11 +15,11 @@ from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 from podium_devcluster.runtime.kueue import FEATURE_GATES, kustomization
 
-MODULE = gobuild.PinnedModule.named("kueue")
+MODULE = kueue.MODULE.pinned
 
 
 def test_the_version_is_pinned_by_hashes() -> None:
-    name, version = kueue.MODULE, MODULE.version_of(kueue.MODULE)
+    name, version = kueue.MODULE.module, kueue.MODULE.version
     lines = (MODULE.folder / "go.sum").read_text().splitlines()
     assert all(re.fullmatch(r"\S+ v\S+ h1:[A-Za-z0-9+/]{43}=", line) for line in lines)
     assert any(line.startswith(f"{name} v{version} h1:") for line in lines)
@@ -47,8 +47,8 @@ def test_program_and_manifests_are_built_once_for_each_version(tmp_path: Path, m
     assert (first.config / "default/kustomization.yaml").exists()
     image = read_archive(first.archive)
     assert image is not None
-    assert image.name == first.image == f"localhost/kueue:v{MODULE.version_of(kueue.MODULE)}"
-    assert [entry.name for entry in cache.bin.iterdir()] == [kueue.folder_name(MODULE)], "nothing unfinished is left"
+    assert image.name == first.image == f"localhost/kueue:v{kueue.MODULE.version}"
+    assert [entry.name for entry in cache.bin.iterdir()] == [kueue.MODULE.folder_name], "nothing unfinished is left"
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
