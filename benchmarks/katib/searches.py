@@ -58,7 +58,7 @@ def experiment(name: str, namespace: str, algorithm: str, seed: int, size: Size,
                 "name": CONTAINER,
                 "image": IMAGE,
                 "imagePullPolicy": "IfNotPresent",
-                "command": command(size, [f"--{one}=${{trialParameters.{one}}}" for one in names]),
+                "command": [*command(size, [f"--{one}=${{trialParameters.{one}}}" for one in names]), "--stamped"],
                 "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
                 "resources": {
                     "requests": {"cpu": "200m", "memory": "256Mi"},

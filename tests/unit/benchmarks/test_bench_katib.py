@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from benchmarks.katib import measured, report, searches, start
@@ -33,11 +34,24 @@ def test_both_tools_start_the_same_trainer_with_the_same_values() -> None:
     assert ours["command"][4:] == ["$(podium.args)"]
     values = [
         one.replace(f"${{trialParameters.{name}}}", POINT[name])
-        for one, name in zip(theirs["command"][4:], POINT, strict=True)
+        for one, name in zip(theirs["command"][4:-1], POINT, strict=True)
     ]
-    assert start.arguments(values)[1:] == ["--width=32", "--batch_size=64", "--activation=tanh"]
+    assert theirs["command"][-1] == start.STAMPED not in ours["command"]
+    assert start.arguments([*values, start.STAMPED])[1:] == ["--width=32", "--batch_size=64", "--activation=tanh"]
     assert start.arguments(["--log_lr=-1.2345678901234"]) == start.arguments(["--log_lr=-1.234568"])
     assert float(start.arguments(values)[0].removeprefix("--lr=")) == pytest.approx(0.05827, abs=1e-5)
+
+
+def test_lines_begin_with_times_that_order_them() -> None:
+    written = io.StringIO()
+    stream = start.StampedLines(written)
+    print('{"epoch": 1}', file=cast("Any", stream))
+    stream.write("not yet")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z \{\"epoch\": 1\}\n", written.getvalue())
+    stream.write("\n")
+    lines = written.getvalue().splitlines()
+    assert lines == sorted(lines)
+    assert lines[1].endswith("Z not yet")
 
 
 def test_the_experiment_has_whole_gpus_and_one_kind_of_stopping() -> None:
