@@ -27,7 +27,7 @@ BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_p
 .PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes test-kueue test-dra test-workers test-upgrade test-vm cluster \
 	cluster-down images kind generate golden record-metrics bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-expected bench-queues bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist release release-check sbom lock clean clean-cache
+	bench-expected bench-queues bench-katib bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist release release-check sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -219,6 +219,9 @@ bench-expected: setup ## how often a search ends inside the interval of `podium 
 
 bench-queues: setup ## three GPUQueues on the real cluster: GPU-seconds by weight, and the return of a lent part (root; 20 minutes)
 	@$(BENCH).queues.bench_queues $(OUTPUT)
+
+bench-katib: setup ## the digits search by the real Katib with whole GPUs, and by Podium with slots, on one node (SEEDS=5; root; 1 hour)
+	@$(BENCH).katib.bench_katib $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
 bench-reality: setup ## the digits search on the real cluster against its simulation and its forecast (POLICY=NAME; root)
 	@$(BENCH).simulator.bench_reality $(and $(POLICY),--policy $(POLICY)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)

@@ -49,7 +49,8 @@ class GoModule:
     @property
     def folder_name(self) -> str:
         """Return the name of the folder in the cache."""
-        return f"{self.name}-{hashlib.sha256(repr((*self.programs.values(), self.pinned.files)).encode()).hexdigest()[:12]}"
+        inputs = repr((*self.programs.values(), self.pinned.files))
+        return f"{self.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
 
     def ensure(self, cache: Cache, progress: Progress) -> Path:
         """Return the folder with the programs and the sources; build it if it is missing."""

@@ -32,7 +32,7 @@ _POD = "/spec/template/spec/containers/0"
 _SERVERS = Path("/usr/lib/postgresql")
 # Katib's defaults ask for ephemeral storage, which the nodes do not announce; -1 switches that off
 _RESOURCES = {
-    "limits": {"ephemeral-storage": "-1"},
+    "limits": {"ephemeral-storage": "-1", "memory": "256Mi"},
     "requests": {"ephemeral-storage": "-1", "cpu": "10m", "memory": "10Mi"},
 }
 _PROBE = {
