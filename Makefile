@@ -134,7 +134,7 @@ cluster-down: setup ## stop it: no process, namespace, mount or cgroup remains
 images: setup ## build the images and load them into the running cluster
 	@$(BIN)/podium-devcluster images
 
-kind: setup ## run the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
+kind: setup ## run the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of NVIDIA's device plugin)
 	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
 generate: setup ## write CRDs and reference pages from the models, and the chart's dashboards and alert rules

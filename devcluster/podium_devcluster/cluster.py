@@ -219,6 +219,10 @@ class Cluster:
         """Return the node's file system as a path on the machine; valid while the node runs."""
         return self.node(node).root()
 
+    def provide(self, folder: Path) -> str:
+        """Return the path of a folder of the cache's `bin` in the nodes, which mount it."""
+        return f"/opt/k8s/{folder.relative_to(self.cache.bin)}"
+
     def load_images(self, archives: Sequence[Path]) -> dict[str, list[str]]:
         """Load archives of the cache's `images` folder and return the imported images by node."""
         outside = [file for file in archives if file.parent != self.cache.images]

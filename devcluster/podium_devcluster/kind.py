@@ -1,7 +1,8 @@
 """Podium on kind, for machines with Docker (`make kind`): the same chart, fake driver and example.
 
-Run as `python -m podium_devcluster.kind`; `python -m podium_devcluster.kind down` deletes it. Where no registry can be
-reached, PODIUM_KIND_NODE_IMAGE names the node image.
+Run as `python -m podium_devcluster.kind`; `python -m podium_devcluster.kind down` deletes it. With `--reservations`,
+NVIDIA's device plugin and container toolkit run over the fake driver. Where no registry can be reached,
+PODIUM_KIND_NODE_IMAGE names the node image.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from podium_devcluster import paths
 from podium_devcluster.artifacts import binaries, images, layout, tiny_images
+from podium_devcluster.artifacts import nvidia as nvidia_programs
 from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.paths import Cache
 from podium_devcluster.preflight import PreflightError, Problem
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import loading
+from podium_devcluster.runtime import loading, nvidia
 from podium_devcluster.shell import CommandError, run, run_logged
 
-CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0
+CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS, COPY_SECONDS = 600.0, 300.0, 300.0, 300.0
 NAME = "podium"
 # Kills the agents first, because they would freeze again. It reads /proc, because a node image may lack pkill. The
 # pattern [p]odium does not match this shell itself.
@@ -51,6 +54,27 @@ def check() -> None:
         raise PreflightError(problems)
 
 
+@dataclass(frozen=True, slots=True)
+class KindNode:
+    """A node of kind: a container of Docker."""
+
+    name: str
+
+    def execute(self, argv: Sequence[str], timeout: float = 30.0, stdin: str | None = None) -> str:
+        """Run a program in the node and return its standard output."""
+        return run(["docker", "exec", "--interactive", self.name, *argv], timeout=timeout, stdin=stdin)
+
+    def copy(self, source: Path, target: str) -> None:
+        """Copy a folder of this machine to `target` in the node, unless the node has it already."""
+        parent, _, name = target.rpartition("/")
+        partial = f"{parent}/.{name}"  # an interrupted copy is no folder with the right name
+        prepare = 'test -d "$1" && echo present || { rm -rf "$2"; mkdir -p "$3"; }'
+        if self.execute(["/bin/sh", "-c", prepare, "sh", target, partial, parent]).strip():
+            return
+        run(["docker", "cp", str(source), f"{self.name}:{partial}"], timeout=COPY_SECONDS)
+        self.execute(["mv", partial, target])
+
+
 class Kind:
     """The kind cluster with Podium on it."""
 
@@ -63,9 +87,29 @@ class Kind:
         """Return the path of a program in the cache."""
         return str(self.cache.bin / name)
 
-    def kubectl(self, *arguments: str, timeout: float = 60.0) -> str:
+    def kubectl(self, *arguments: str, timeout: float = 60.0, stdin: str | None = None) -> str:
         """Run kubectl on the cluster and return its standard output."""
-        return run([self.tool("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments], timeout=timeout)
+        argv = [self.tool("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return run(argv, timeout=timeout, stdin=stdin)
+
+    @property
+    def nodes(self) -> tuple[KindNode, ...]:
+        """The nodes of the cluster."""
+        names = run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
+        return tuple(map(KindNode, sorted(names)))
+
+    def provide(self, folder: Path) -> str:
+        """Copy a folder of the cache's `bin` to all nodes, and return its path there."""
+        target = f"/opt/podium/{folder.name}"
+        for node in self.nodes:
+            node.copy(folder, target)
+        return target
+
+    def restart(self, component: str, node: str | None = None) -> None:
+        """Restart a systemd unit of a node, or of all nodes; containerd tells systemd when it is ready."""
+        for one in self.nodes:
+            if node in (None, one.name):
+                one.execute(["systemctl", "restart", component], timeout=120)
 
     def exists(self) -> bool:
         """Return whether the cluster exists."""
@@ -110,25 +154,21 @@ class Kind:
 
     def _loaded(self) -> list[set[tuple[str, str]]]:
         """Return the images of each node, as names and digests."""
-        nodes = self._nodes()
         listing = ["ctr", "-n", "k8s.io", "images", "ls"]
-        return [
-            set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
-        ]
+        return [set(loading.parse_listing(node.execute(listing, timeout=60)).items()) for node in self.nodes]
 
     def install(self, reservations: bool = False) -> None:
-        """Install the fake driver and Podium. `reservations`: another device plugin provides the GPUs."""
+        """Install the fake driver and Podium. `reservations`: NVIDIA's device plugin provides the GPUs."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
             self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
             rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
             self.kubectl(*rollout, "--timeout=120s", timeout=130)
         if reservations:
-            with self.progress.step("device plugin of nvidia.com/gpu") as step:
-                step.detail("kubectl apply -k")
-                self.kubectl("apply", "-k", str(self.project / "devcluster" / "manifests" / "nvidia-plugin"))
-                rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/nvidia-plugin"]
-                self.kubectl(*rollout, "--timeout=120s", timeout=130)
+            nvidia.install_toolkit(self)
+            nvidia.start_plugin(self)
+        else:
+            nvidia.stop_plugin(self)  # an earlier run may have started it, and Podium does not share a node with it
         argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
         argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
         argv += [*chart_values(self.project, reservations), "--wait", "--timeout", "4m"]
@@ -158,15 +198,12 @@ class Kind:
                     run([*helm, f"--kubeconfig={self.kubeconfig}", "--timeout", "90s"], timeout=100)
                 except CommandError:
                     step.skip("helm failed; processes are thawed directly instead")
-            for node in self._nodes():
-                run(["docker", "exec", node, "/bin/sh", "-c", THAW], timeout=60, check=False)
+            for node in self.nodes:
+                run(["docker", "exec", node.name, "/bin/sh", "-c", THAW], timeout=60, check=False)
         with self.progress.step(f"kind delete cluster {NAME}") as step:
             argv = [self.tool("kind"), "delete", "cluster", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
             run_logged(argv, log=self.log, step=step, timeout=120)
         shutil.rmtree(self.kubeconfig.parent, ignore_errors=True)
-
-    def _nodes(self) -> list[str]:
-        return run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
 
 
 def chart_values(project: Path, reservations: bool) -> list[str]:
@@ -189,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
     parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
     parser.add_argument("--no-example", action="store_true", help="install Podium without a job")
-    parser.add_argument("--reservations", action="store_true", help="another device plugin provides the GPUs")
+    parser.add_argument("--reservations", action="store_true", help="NVIDIA's device plugin provides the GPUs")
     options = parser.parse_args(argv)
     cache, progress = Cache.default(), Progress()
     kind = Kind(cache, progress, paths.project_dir())
@@ -199,6 +236,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.what == "down":
             kind.delete()
             return
+        if options.reservations:
+            nvidia_programs.ensure(cache, progress)
         kind.create()
         kind.load()
         kind.install(options.reservations)

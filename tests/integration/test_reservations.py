@@ -6,7 +6,6 @@ Each test continues from the state of the previous one.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import COUNT, IMAGE, NODE, SAVE, Node, node, until
 from operator_stage import OperatorProcess
-
-from podium_devcluster.paths import project_dir
+from other_plugin import RESOURCE as GPU
+from other_plugin import OtherPlugin
 
 __all__ = ["node"]
 pytestmark = pytest.mark.integration
-GPU = "nvidia.com/gpu"
 PRIORITY_CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -129,9 +127,7 @@ class Site:
 def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("reservations")
     plugins = node.cluster.node_root(NODE) / "var/lib/kubelet/device-plugins"
-    script = project_dir() / "devcluster/manifests/nvidia-plugin/nvidia_plugin.py"
-    command = [sys.executable, str(script), str(plugins), node.uuid]
-    plugin = subprocess.Popen(command)
+    plugin = OtherPlugin(plugins, [node.uuid])
     log = folder / "operator.log"
     operator = OperatorProcess(
         node.cluster.kubeconfig,
@@ -153,8 +149,7 @@ def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
         yield Site(node, operator, folder)
     finally:
         operator.close()
-        plugin.terminate()
-        plugin.wait(10)
+        plugin.stop()
         print(log.read_text() if log.exists() else "")
 
 

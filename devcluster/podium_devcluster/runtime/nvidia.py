@@ -4,6 +4,8 @@ They run over the fake driver, which must be on the nodes already. In each node,
 driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs. The
 driver of dynamic resources (DRA) replaces the device plugin, and needs that specification. It is the dev cluster's
 own: its DeviceClass serves `nvidia.com/gpu`.
+
+The dev cluster and kind have the toolkit and the device plugin from here: both are a `GpuCluster`.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from podium_devcluster.artifacts import nvidia
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.paths import project_dir
-from podium_devcluster.runtime.node import Node
+from podium_devcluster.paths import Cache, project_dir
+from podium_devcluster.progress import Progress
 from podium_devcluster.startup import ClusterError
 
 Strategy = Literal["cdi-cri", "envvar"]
@@ -32,12 +34,43 @@ _MANIFESTS = project_dir() / "devcluster" / "manifests"
 READY_SECONDS = 120.0
 
 
-def programs(cluster: Cluster) -> str:
+class GpuNode(Protocol):
+    """A node in which programs can be run."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+
+    def execute(self, argv: Sequence[str], timeout: float = 30.0, stdin: str | None = None) -> str:
+        """Run a program in the node and return its standard output."""
+
+
+class GpuCluster(Protocol):
+    """What NVIDIA's parts need of a cluster."""
+
+    cache: Cache
+    progress: Progress
+
+    @property
+    def nodes(self) -> Sequence[GpuNode]:
+        """The nodes of the running cluster."""
+
+    def provide(self, folder: Path) -> str:
+        """Make a folder of the cache's `bin` available in all nodes, and return its path there."""
+
+    def restart(self, component: str, node: str | None = None) -> None:
+        """Restart a program of a node, and wait until it answers."""
+
+    def kubectl(self, *arguments: str, timeout: float = 30.0, stdin: str | None = None) -> str:
+        """Run kubectl and return its standard output."""
+
+
+def programs(cluster: GpuCluster, which: Sequence[nvidia.NvidiaProgram] = nvidia.PROGRAMS) -> str:
     """Return the folder of NVIDIA's programs as nodes see it; build the programs if they are missing."""
-    return f"/opt/k8s/{nvidia.ensure(cluster.cache, cluster.progress).name}"
+    return cluster.provide(nvidia.ensure(cluster.cache, cluster.progress, which))
 
 
-def install_toolkit(cluster: Cluster) -> None:
+def install_toolkit(cluster: GpuCluster) -> None:
     """Install the driver root, the CDI specification, and the RuntimeClass `nvidia` on all nodes."""
     folder = programs(cluster)
     script = Path(__file__).with_name("nvidia_node.sh").read_text()
@@ -49,7 +82,7 @@ def install_toolkit(cluster: Cluster) -> None:
         cluster.kubectl("apply", "-f", str(_MANIFESTS / "nvidia-runtime-class.yaml"))
 
 
-def start_plugin(cluster: Cluster, strategy: Strategy = "cdi-cri") -> None:
+def start_plugin(cluster: GpuCluster, strategy: Strategy = "cdi-cri") -> None:
     """Start the device plugin on all nodes, and wait until it has announced their GPUs."""
     text = (_MANIFESTS / "nvidia-device-plugin.yaml").read_text().replace("PROGRAMS", programs(cluster))
     with cluster.progress.step(f"NVIDIA's device plugin ({strategy})"):
@@ -59,7 +92,7 @@ def start_plugin(cluster: Cluster, strategy: Strategy = "cdi-cri") -> None:
             until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
 
 
-def stop_plugin(cluster: Cluster) -> None:
+def stop_plugin(cluster: GpuCluster) -> None:
     """Remove the device plugin, and wait until the nodes have no GPU of it."""
     cluster.kubectl("-n", _NAMESPACE, "delete", _PLUGIN, "--ignore-not-found", "--wait=true", timeout=60)
     for node in cluster.nodes:
@@ -68,8 +101,8 @@ def stop_plugin(cluster: Cluster) -> None:
 
 def start_dra_driver(cluster: Cluster) -> None:
     """Start the driver of dynamic resources on all nodes, and wait until it has published their GPUs."""
-    folder = nvidia.ensure(cluster.cache, cluster.progress, nvidia.DRA_DRIVER).name
-    text = (_MANIFESTS / "nvidia-dra-driver.yaml").read_text().replace("PROGRAMS", f"/opt/k8s/{folder}")
+    folder = programs(cluster, nvidia.DRA_DRIVER)
+    text = (_MANIFESTS / "nvidia-dra-driver.yaml").read_text().replace("PROGRAMS", folder)
     with cluster.progress.step("driver of dynamic resources"):
         cluster.kubectl("apply", "-f", "-", stdin=text)
         rollout = ("rollout", "status", _DRA_DAEMON, f"--timeout={READY_SECONDS:g}s")
@@ -85,7 +118,7 @@ def stop_dra_driver(cluster: Cluster) -> None:
     cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRA_DRIVER}", timeout=60)
 
 
-def published(cluster: Cluster, node: Node) -> dict[str, str]:
+def published(cluster: Cluster, node: GpuNode) -> dict[str, str]:
     """Return the UUIDs of the GPUs that the driver publishes for a node, by the name of the device."""
     fields = f"--field-selector=spec.driver={DRA_DRIVER},spec.nodeName={node.name}"
     found = json.loads(cluster.kubectl("get", "resourceslices", fields, "-o", "json"))["items"]
@@ -96,9 +129,10 @@ def published(cluster: Cluster, node: Node) -> dict[str, str]:
 
 def features(cluster: Cluster, node: str) -> dict[str, str]:
     """Return the labels that GPU feature discovery finds for a node."""
+    folder = programs(cluster, nvidia.FEATURE_DISCOVERY)
     argv = [
         "env", f"KUBECONFIG=/pki/{node}.kubeconfig", f"NODE_NAME={node}", f"LD_LIBRARY_PATH={DRIVER_LIBRARIES}",
-        f"{programs(cluster)}/gpu-feature-discovery", "--oneshot", "--use-node-feature-api=false",
+        f"{folder}/gpu-feature-discovery", "--oneshot", "--use-node-feature-api=false",
         "--output-file=/tmp/gpu-features",
     ]  # fmt: skip
     cluster.node_exec(node, argv, timeout=60)
@@ -106,13 +140,13 @@ def features(cluster: Cluster, node: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def announced(cluster: Cluster, node: Node) -> int:
+def announced(cluster: GpuCluster, node: GpuNode) -> int:
     """Return the number of GPUs that the device plugin announces on a node."""
     found = json.loads(cluster.kubectl("get", "node", node.name, "-o", "json"))["status"]["allocatable"]
     return int(found.get(RESOURCE, "0"))
 
 
-def gpus(node: Node) -> int:
+def gpus(node: GpuNode) -> int:
     """Return the number of the node's GPUs."""
     listed = node.execute(["/var/lib/podium-fake-driver/bin/podium-fake-gpud", "show"]).splitlines()
     return sum(line[:1].isdigit() for line in listed)

@@ -5,6 +5,9 @@ set -eu
 programs=$1 version=$2
 fake=/var/lib/podium-fake-driver root=/run/nvidia/driver
 libraries=$root/usr/lib/x86_64-linux-gnu
+mkdir -p "$root"
+# Docker mounts /run of kind's nodes with noexec and nodev, so that no library could be loaded from there.
+grep -q " $root " /proc/mounts || mount -t tmpfs -o mode=755 tmpfs "$root"
 mkdir -p "$libraries" "$root/dev" /etc/nvidia-container-runtime /run/cdi
 for name in cuda nvidia-ml; do
     cp "$fake/lib/lib$name.so.1" "$libraries/lib$name.so.$version"

@@ -42,24 +42,6 @@ def test_thawing_does_not_kill_its_own_shell() -> None:
     assert "podium-agent" not in THAW.replace("[p]odium-agent", "")
 
 
-def test_the_other_plugin_has_the_paths_of_gpus_kubelet_and_script() -> None:
-    folder = "devcluster/manifests/nvidia-plugin"
-    (kustomization,) = read(f"{folder}/kustomization.yaml")
-    (made,) = kustomization["configMapGenerator"]
-    assert kustomization["namespace"] == read("devcluster/manifests/fake-driver.yaml")[0]["metadata"]["name"]
-    (daemon,) = [one for name in kustomization["resources"] for one in read(f"{folder}/{name}")]
-    spec = daemon["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    volumes = {one["name"]: one.get("hostPath", {}).get("path") or one["configMap"]["name"] for one in spec["volumes"]}
-    assert volumes == {name: made["name"] if name == "script" else path for name, path in mounts.items()}
-    script = container["command"][1]
-    assert script == f"{mounts['script']}/{made['files'][0]}"
-    assert (project_dir() / folder / made["files"][0]).is_file()
-    assert container["command"][2] == mounts["plugins"] == "/var/lib/kubelet/device-plugins"
-    assert {one["name"]: one["value"] for one in container["env"]} == {"LD_LIBRARY_PATH": f"{mounts['driver']}/lib"}
-
-
 def test_the_search_on_reservations_differs_from_the_example_only_in_memory() -> None:
     (job,), (reserved,) = read("examples/digits/job.yaml"), read("examples/digits/reservations.yaml")
     job["spec"]["suspension"] = {"methods": ["cuda-checkpoint", "app-checkpoint"]}  # `freeze` alone is refused there

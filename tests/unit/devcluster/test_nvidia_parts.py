@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from podium_devcluster.artifacts import gobuild
-from podium_devcluster.artifacts.nvidia import DRA_DRIVER, PROGRAMS, NvidiaProgram, folder_name
+from podium_devcluster.artifacts.nvidia import DRA_DRIVER, FEATURE_DISCOVERY, PROGRAMS, NvidiaProgram, folder_name
 from podium_devcluster.main import parser
 from podium_devcluster.paths import project_dir
 from podium_devcluster.runtime import nvidia
@@ -24,7 +24,7 @@ def documents(name: str) -> list[Any]:
     return list(YAML(typ="safe").load_all((project_dir() / "devcluster/manifests" / name).read_text()))
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, *DRA_DRIVER], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, *FEATURE_DISCOVERY, *DRA_DRIVER], ids=lambda program: program.name)
 def test_the_version_of_each_program_is_pinned_by_hashes(program: NvidiaProgram) -> None:
     module = "k8s.io/dynamic-resource-allocation" if program.own else program.package.partition("/cmd/")[0]
     lines = (program.pinned.folder / "go.sum").read_text().splitlines()
