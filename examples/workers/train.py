@@ -37,7 +37,10 @@ FIRST_PORT = int(os.environ.get("MASTER_PORT", "29500"))
 
 @dataclass(frozen=True)
 class Ring:
-    """Connections to the next and from the previous worker. No time limit: a suspended worker answers later."""
+    """Connections to the next and from the previous worker.
+
+    They have no time limit: a suspended worker answers later.
+    """
 
     rank: int
     size: int
@@ -74,7 +77,10 @@ class Ring:
         return data
 
     def sum(self, values: Array) -> Array:
-        """Return the sum over all workers: each part travels round the ring twice (reduce-scatter, all-gather)."""
+        """Return the sum over all workers.
+
+        Each part travels round the ring twice: reduce-scatter, then all-gather.
+        """
         parts = np.array_split(values, self.size)
         for turn in range(self.size - 1):
             self.send(parts[(self.rank - turn) % self.size].tobytes())
@@ -119,7 +125,10 @@ def data(seed: int) -> tuple[Array, Array]:
 
 
 def gradient(weights: Array, inputs: Array, wanted: Array) -> Array:
-    """Return the gradient of the squared error, and after it the error; both are sums over the samples."""
+    """Return the gradient of the squared error, and then the error.
+
+    Both are sums over the samples.
+    """
     first, second = weights[: INPUTS * HIDDEN].reshape(INPUTS, HIDDEN), weights[INPUTS * HIDDEN :].reshape(HIDDEN, 1)
     hidden = np.tanh(inputs @ first)
     error = hidden @ second - wanted
@@ -135,7 +144,10 @@ def save(weights: Array, velocity: Array, epoch: int) -> None:
 
 
 def load(ring: Ring, seed: int) -> tuple[Array, Array, int]:
-    """Return weights, velocity and epoch on every worker: those of worker 0, which may be the only one to read them."""
+    """Return weights, velocity and epoch of worker 0 on every worker.
+
+    The others may be unable to read the checkpoint.
+    """
     packed = io.BytesIO()
     if ring.rank == 0:
         saved = trial.load()
@@ -174,7 +186,10 @@ def train(ring: Ring, options: argparse.Namespace) -> int:
 
 
 def run_local(workers: int) -> int:
-    """Run all workers on this machine. SIGTERM must reach them, too: Ctrl-C does, and `kill` of the process group."""
+    """Run all workers on this machine.
+
+    SIGTERM must reach them, too, as Ctrl-C does: send it to the process group.
+    """
     signal.signal(signal.SIGTERM, lambda *_: None)
     command = [sys.executable, __file__, *(word for word in sys.argv[1:])]
     started = [

@@ -73,7 +73,10 @@ class RequeueActuator:
             await self._delete(pod, action.trial)
 
     async def end_worker(self, pod: PodState, reason: str | None) -> None:
-        """Delete the pod of a worker whose trial cannot continue in it. `reason`: to write on it, if it has none."""
+        """Delete the pod of a worker whose trial cannot continue.
+
+        `reason`: to write on the pod, if it has none.
+        """
         before = self._refused.get(pod.uid)
         if before is not None and before.in_backoff:
             return

@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def workers_to_end(cluster: ClusterState) -> Iterator[Ending]:
-    """Yield the pods of workers that cannot continue: another worker of the attempt ended, or the trial did.
+    """Yield the pods of workers that cannot continue.
 
+    Another worker of their attempt has ended, or their trial has.
     A pod whose agent does not respond gets no reason. Its node may be lost, and then it is the cause.
     """
     for key, (latest, *_) in cluster.pods_by_trial.items():

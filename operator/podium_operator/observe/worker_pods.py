@@ -2,7 +2,7 @@
 
 A trial of several workers trains only while all of them do, so the worker that is behind decides its phase. Once a
 worker fails, is deleted or is lost, the operator deletes the others (`actuator`), with the reason WorkerEnded. When all
-have ended, the end that was no consequence of another one decides how the attempt ended.
+have ended, an end without this reason decides how the attempt ended.
 """
 
 from __future__ import annotations
