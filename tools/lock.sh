@@ -12,5 +12,5 @@ pin pyproject.toml requirements-dev.lock dev
 pin examples/pytorch/requirements.in examples/pytorch/requirements.lock
 pin examples/recipes/requirements.in examples/recipes/requirements.lock
 pin benchmarks/rivals/requirements.in benchmarks/rivals/requirements.lock
-pin devcluster/medianstop/requirements.in devcluster/medianstop/requirements.lock
+pin devcluster/katib/requirements.in devcluster/katib/requirements.lock
 pin tests/unit/fuzz/requirements.in tests/unit/fuzz/requirements.lock

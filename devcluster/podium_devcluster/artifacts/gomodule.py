@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -78,10 +78,15 @@ class GoModule:
             shutil.rmtree(started, ignore_errors=True)
 
 
-def program_image(folder: Path, program: str, image: str, cache: Cache) -> Path:
-    """Return the archive of an image with one program of a module's folder; write it if it is missing."""
-    archive = cache.images / f"{folder.name}-{program}.tar"
+def program_image(folder: Path, program: str, image: str, cache: Cache, tools: Sequence[Entry] = ()) -> Path:
+    """Return the archive of an image with one program of a module's folder; write it if it is missing.
+
+    `tools`: what the program calls.
+    """
+    entries = [Entry(program, source=folder / program), *(tools or [Entry("tmp", mode=0o1777)])]
+    content = [(one.path, one.target, one.mode, one.source and one.source.read_bytes()) for one in tools]
+    version = f"-{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}" if tools else ""
+    archive = cache.images / f"{folder.name}-{program}{version}.tar"
     if not archive.exists():
-        entries = [Entry(program, source=folder / program), Entry("tmp", mode=0o1777)]
         write_archive(archive, image, entries, [f"/{program}"])
     return archive

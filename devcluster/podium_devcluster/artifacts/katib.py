@@ -13,8 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from podium_devcluster import locks, paths
-from podium_devcluster.artifacts import builders, images
+from podium_devcluster.artifacts import builders, images, tiny_images
 from podium_devcluster.artifacts.gomodule import GoModule, program_image
+from podium_devcluster.artifacts.oci import Entry
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 
@@ -59,14 +60,24 @@ def ensure(cache: Cache, progress: Progress) -> Katib:
     """Return Katib's images and manifests; build what is missing."""
     folder, version = MODULE.ensure(cache, progress), MODULE.version
     names = {part: image_name(part, version) for part in (*MODULE.programs, MEDIANSTOP)}
-    archives = [program_image(folder, program, names[program], cache) for program in MODULE.programs]
+    # the collector calls pgrep to end a trial, and its own image has a shell with it
+    tools = [*tiny_images.shell(progress), Entry("bin/pgrep", source=_own() / "pgrep.sh")]
+    archives = [
+        program_image(folder, program, names[program], cache, tools if program == COLLECTOR else ())
+        for program in MODULE.programs
+    ]
     archives.append(_medianstop(folder, names[MEDIANSTOP], cache, progress))
     return Katib(version, folder / _MANIFESTS, names, tuple(archives))
 
 
+def _own() -> Path:
+    """Return the folder with what Katib's images need beyond its module."""
+    return paths.project_dir() / "devcluster" / "katib"
+
+
 def _medianstop(folder: Path, image: str, cache: Cache, progress: Progress) -> Path:
     """Return the image of the median stopping service; build it if it is missing."""
-    own = paths.project_dir() / "devcluster" / "medianstop"
+    own = _own()
     files = images.files_of(own, ("Dockerfile", "requirements.lock"))
     builder = builders.choose(cache, progress)
     key = images.digest(own, files, folder.name, builder.base_key())[:12]

@@ -37,6 +37,11 @@ def ensure(cache: Cache, progress: Progress) -> list[Path]:
     ]
 
 
+def shell(progress: Progress) -> list[Entry]:
+    """Return the entries of an image with a shell and its tools."""
+    return _shell_entries(_busybox(progress))
+
+
 def _make(cache: Cache, image: str, entries: Sequence[Entry], entrypoint: Sequence[str], inputs: list[Path]) -> Path:
     out = cache.images / archive_name(image)
     stamp = out.with_suffix(".inputs")
