@@ -7,8 +7,10 @@ Katib is the real one, built from its Go module: controller, database manager, m
 service in Go, and its median stopping service. Its trials get whole GPUs of NVIDIA's device plugin. The contenders of
 a seed run one after the other; what the previous one had is gone.
 
-1. Katib with random points and median stopping (its default settings). The seed is that of its service.
-2. Katib with its TPE, which chooses its own points. The number of trials and the trainer are the same.
+1. Katib with random points and median stopping (its default settings). The seed is that of its service, which draws
+   other points in another run all the same.
+2. Katib with its TPE (its default settings: the first ten points are random). The number of trials and the trainer
+   are the same.
 3. Podium with the points of (1) in the same order, the default policy, and four slots a GPU.
 
 Measured for each search, from its creation:

@@ -93,7 +93,7 @@ def podium_point(trial: Mapping[str, Any]) -> dict[str, str]:
 
 
 def whole_gpus(pod: Mapping[str, Any]) -> int:
-    """Return the GPUs of NVIDIA's plugin that a pod holds: from its binding to a node until its containers ended."""
+    """Return the whole GPUs that a pod holds: from its binding to a node until its containers have ended."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
     limits = [one.get("resources", {}).get("limits", {}) for one in pod["spec"]["containers"]]

@@ -19,20 +19,22 @@ Searches = Sequence[Mapping[str, Search]]  # by contender, for each seed
 
 
 def same_points(searches: Mapping[str, Search]) -> int:
-    """Return how many trials Podium and Katib both trained to the end, at the same point with the same final value.
+    """Return the number of points that Katib and Podium both trained to the end, with equal final values.
 
-    Raises ValueError if the values of one differ: then the contenders did not do the same work.
+    Raises ValueError if the values of a point differ: then the contenders did not do the same work.
     """
 
     def finals(contender: str) -> dict[tuple[tuple[str, float | str], ...], float | None]:
         trials = [one for one in searches[contender].trials if one.phase == "Succeeded"]
         return {_key(one.point): one.final for one in trials}
 
-    ours, theirs = finals(PODIUM), finals(KATIB_RANDOM)
-    both = ours.keys() & theirs.keys()
+    podium, katib = finals(PODIUM), finals(KATIB_RANDOM)
+    both = podium.keys() & katib.keys()
     for point in both:
-        if ours[point] != theirs[point]:
-            raise ValueError(f"final values differ at {dict(point)}: {theirs[point]} in Katib, {ours[point]} in Podium")
+        if podium[point] != katib[point]:
+            raise ValueError(
+                f"final values differ at {dict(point)}: {katib[point]} in Katib, {podium[point]} in Podium"
+            )
     return len(both)
 
 
@@ -62,21 +64,21 @@ def seeds_table(searches: Searches) -> list[str]:
 
 
 def ratios(searches: Searches, rival: str) -> dict[str, Any]:
-    """Return how many times sooner Podium is than a rival, by seed, and GPU-seconds of the rival for each of Podium's.
+    """Return the rival's figures divided by Podium's, by seed and as geometric means.
 
     `best`: until the eventually best trial of each has finished; `as_good`: until Podium has finished a trial at least
     as good as the rival's best, None where it never does; `end`: until the search has ended.
     """
     pairs = [(one[rival], one[PODIUM]) for one in searches]
-    goal = [ours.reached(theirs.best.final or -math.inf) for theirs, ours in pairs]
+    goal = [podium.reached(katib.best.final or -math.inf) for katib, podium in pairs]
     by_seed: dict[str, list[float | None]] = {
-        "best": [theirs.best.ended / ours.best.ended for theirs, ours in pairs],
+        "best": [katib.best.ended / podium.best.ended for katib, podium in pairs],
         "as_good": [
-            None if mine is None else theirs.best.ended / mine for mine, (theirs, _) in zip(goal, pairs, strict=True)
+            None if mine is None else katib.best.ended / mine for mine, (katib, _) in zip(goal, pairs, strict=True)
         ],
-        "end": [theirs.seconds / ours.seconds for theirs, ours in pairs],
-        "held": [theirs.held / ours.held for theirs, ours in pairs],
-        "busy": [theirs.busy / ours.busy for theirs, ours in pairs],
+        "end": [katib.seconds / podium.seconds for katib, podium in pairs],
+        "held": [katib.held / podium.held for katib, podium in pairs],
+        "busy": [katib.busy / podium.busy for katib, podium in pairs],
     }
     return {
         name: {"by_seed": [one if one is None else round(one, 2) for one in values], "mean": geometric_mean(values)}

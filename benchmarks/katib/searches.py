@@ -101,7 +101,7 @@ def experiment(name: str, namespace: str, algorithm: str, seed: int, size: Size,
 
 
 def job(name: str, points: Sequence[Point], size: Size) -> dict[str, Any]:
-    """Return the example's job with these points: its default policy, and a trial for each slot of the GPUs."""
+    """Return the example's job with these points; it keeps its default policy and fills the slots."""
     manifest = example()
     manifest["metadata"]["name"] = name
     spec = manifest["spec"]

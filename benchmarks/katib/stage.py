@@ -78,7 +78,7 @@ class Stage:
         katib.scale(self.cluster, 0)
 
     def experiment(self, name: str, algorithm: str, seed: int, *, stops: bool) -> tuple[Search, list[Point]]:
-        """Run an Experiment to its end and remove it; return also its points, in the order of their suggestion."""
+        """Run an Experiment to its end, remove it, and return it with its points in their order."""
         manifest = searches.experiment(name, katib.NAMESPACE, algorithm, seed, self.size, stops=stops)
 
         def trials() -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ _PROBE = {
 
 
 def install(cluster: Cluster) -> None:
-    """Install Katib on a cluster that was started with `KubeletSettings(dns=True)`, and wait until it answers."""
+    """Install Katib, and wait until it answers. The cluster needs `KubeletSettings(dns=True)`."""
     if not cluster.spec.kubelet.dns:
         raise ClusterError(
             f"cluster {cluster.name} has no DNS, and Katib's parts call each other by name; start it with it"
@@ -150,10 +150,12 @@ def kustomization(images: Mapping[str, str]) -> dict[str, Any]:
 
 
 def start_database(cluster: Cluster) -> None:
-    """Start an empty PostgreSQL server in the control plane's network; it ends with the cluster.
+    """Start an empty PostgreSQL server in the control plane's network, if none runs.
 
-    It runs as the user `postgres`, which Debian's package makes, with its data in /var/tmp.
+    It ends with the cluster. It runs as the user `postgres`, which Debian's package makes, with its data in /var/tmp.
     """
+    if cluster.processes.alive(DATABASE):
+        return
     install_packages(["postgresql"], cluster.progress, only_if=not list(_SERVERS.glob("*/bin/initdb")))
     programs = sorted(_SERVERS.glob("*/bin"), key=lambda folder: float(folder.parent.name))[-1]
     folder = database_folder(cluster)
