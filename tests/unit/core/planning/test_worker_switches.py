@@ -107,7 +107,7 @@ class Nodes:
         self.written: dict[str, WriteRunQueues] = {}
         self.holders: dict[str, tuple[TrialKey, float]] = {}
         self.now, self.decide_at = 0.0, 0.0
-        self.hand_overs, self.requeues, self.longest_half = 0, list[str](), 0.0
+        self.switches, self.requeues, self.longest_half = 0, list[str](), 0.0
         self._uids = count()
 
     def soon(self, longest: float) -> float:
@@ -188,7 +188,7 @@ class Nodes:
                 starts = isinstance(action, Admit)
                 worker.state = SlotState.STARTING if starts else SlotState.RESUMING
                 worker.state_at = self.soon(ACT)
-                self.hand_overs += 1
+                self.switches += 1
         agent.settled |= {
             u: agent.queues.epoch for u, node in self.node_of.items() if node == agent.node and u not in busy
         }
@@ -353,8 +353,8 @@ def nodes(seed: int) -> Nodes:
     return Nodes(gpus, random.randint(3, 4), jobs, random)
 
 
-@pytest.mark.parametrize("seed", range(14))  # more than 200 hand-overs together
-def test_trials_of_several_workers_all_end_after_many_hand_overs(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(14))  # more than 200 switches together
+def test_trials_of_several_workers_all_end_after_many_switches(seed: int) -> None:
     """`Nodes` checks at each moment that no GPU has two trials, and that no trial runs in parts for long."""
     cluster = nodes(seed)
     while not cluster.over():
@@ -362,7 +362,7 @@ def test_trials_of_several_workers_all_end_after_many_hand_overs(seed: int) -> N
         assert cluster.now < 400, {t.key.name: round(t.steps, 1) for t in cluster.trials.values()}
     assert all(trial.phase is TrialPhase.SUCCEEDED for trial in cluster.trials.values())
     assert set(cluster.requeues) <= {"WorkerStuck"}
-    assert cluster.hand_overs >= 15
+    assert cluster.switches >= 15
 
 
 def test_trials_that_hold_the_slots_of_each_other_release_them() -> None:
