@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/podium-digits:dev"
 SUSPENSIONS = 20
-EPOCHS = 240  # of 0.25 s: more than 20 time slices of 2 s
+EPOCHS = 400  # of 0.25 s: more than 20 time slices, which take about 4 s with their switches
 PAIR, SINGLE = "pair", "single"
 MEMORY = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
 Site = Any
@@ -157,6 +157,7 @@ def test_trials_of_two_workers_take_turns_with_each_other_and_with_a_trial_of_on
     scene.until(logs, "both searches end", ended, 900)
     for name in (PAIR, SINGLE):
         assert scene.phase(name) == "Succeeded"
+    report(switches)
     for trial in scene.trials(PAIR):
         name, status = trial["metadata"]["name"], trial["status"]
         assert logs.printed(name) == {0: expected[name]}, "one attempt, with the digits of the undisturbed run"
@@ -164,7 +165,6 @@ def test_trials_of_two_workers_take_turns_with_each_other_and_with_a_trial_of_on
         workers = {one["rank"]: (one["pod"], one["node"]) for one in status["workers"]}
         assert {rank: pod for rank, (pod, _) in workers.items()} == {0: f"{name}-0", 1: f"{name}-0-w1"}
         assert {node for _, node in workers.values()} == {"node-1", "node-2"}
-    report(switches)
     # between two reports of the nodes one of them may be behind, but no trial holds one GPU while another holds the
     # other one
     for before, after in itertools.pairwise(halves):
