@@ -29,6 +29,7 @@ import time
 
 from benchmarks.command_line import Parser
 from benchmarks.digits_cluster import calibrated
+from benchmarks.inputs import positive
 from benchmarks.katib import report
 from benchmarks.katib.measured import Search
 from benchmarks.katib.report import KATIB_RANDOM, KATIB_TPE, PODIUM, Searches
@@ -84,9 +85,9 @@ def page(searches: Searches, size: Size, seconds: float) -> str:
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--name", default="katib", help="name of the cluster (default: katib)")
-    parser.add_argument("--trials", type=int, default=12, help="of each search (default: 12)")
+    parser.add_argument("--trials", type=positive, default=12, help="of each search (default: 12)")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a trial on one core (default: 30)")
-    parser.add_argument("--seeds", type=int, default=5, help="searches of each contender (default: 5)")
+    parser.add_argument("--seeds", type=positive, default=5, help="searches of each contender (default: 5)")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds that one search may take (default: 1800)")
     add_out(parser)
     options = parser.parse_args()
