@@ -209,7 +209,7 @@ def report(switches: list[Switches]) -> None:
 @pytest.mark.parametrize("how", ["deleted", "killed"])
 def test_without_one_worker_the_whole_trial_continues_from_its_checkpoint(stage: Stage, how: str) -> None:
     scene, site, name, epochs = stage.scene, stage.site, f"lossy-{how}", 40
-    logs = scene.start(stage.job(name, epochs, 1, "--pause=0.4", "--save-every=5"))
+    logs = scene.start(stage.job(name, epochs, 1, "--pause=0.4", "--save-every=10"))
     trial = f"{name}-0"
 
     def reached(step: int) -> bool:
@@ -225,8 +225,10 @@ def test_without_one_worker_the_whole_trial_continues_from_its_checkpoint(stage:
     assert second == expected[-len(second) :]
     assert (status["attempt"], status["failures"]) == (1, 1 if how == "killed" else 0)
     resumed, reached_step = second[0][0] - 1, first[-1][0]
-    assert resumed % 5 == 0
-    assert status["lostWork"]["steps"] == reached_step - resumed
+    # a deleted pod's process lives a moment longer, so that all workers may still save what worker 0 is asked for
+    assert resumed == 10 or (how == "deleted" and resumed == reached_step)
+    assert status.get("lostWork", {}).get("steps", 0) == reached_step - resumed
+    print(f"{how}: {reached_step - resumed} of {reached_step} epochs lost, by the logs and by the status")
     pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in scene.pods(name)}
     assert lost not in pods.values() or how == "killed"
     assert {f"{trial}-1", f"{trial}-1-w1"} <= pods.keys()
@@ -265,11 +267,12 @@ def test_a_service_of_the_same_name_is_reported(stage: Stage) -> None:
     assert scene.pods(name) == []
     site.kubectl("delete", "service", f"{name}-0")
     assert scene.wait_for_end(logs, 180)["status"]["phase"] == "Succeeded"
-    owners = site.get("service", f"{name}-0")["metadata"]["ownerReferences"]
-    assert [one["kind"] for one in owners] == ["HyperParamTrial"]
+    assert site.kubectl("get", "service", f"{name}-0", "-o", "jsonpath={.metadata.ownerReferences[*].kind}") == (
+        "HyperParamTrial"
+    )
     scene.finish(name)
     scene.wait_until_deleted()
     deadline = time.monotonic() + 60
-    while site.objects("services", "-l", f"podium.dev/trial={name}-0"):
+    while site.kubectl("get", "services", "-l", f"podium.dev/trial={name}-0", "-o", "name"):
         assert time.monotonic() < deadline, "the Service remains after its trial"
         time.sleep(0.5)

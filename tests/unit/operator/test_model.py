@@ -84,7 +84,7 @@ class PodiumModel(RuleBasedStateMachine):
             self.server.put(KUBE_NODES, {"metadata": {"name": name}, "status": {"allocatable": {"pods": "9"}}})
             self.agents[name] = Agent(self.nodes[name], self.server, self.clock.now)
         steps = {"max": TRIAL_COUNT, "parallel": TRIAL_COUNT, "maxSteps": MAX_STEPS, "maxFailed": TRIAL_COUNT}
-        several = {"trials": steps | {"workers": workers}, "gpus": {"perTrial": workers}}
+        several: dict[str, Any] = {"trials": steps | {"workers": workers}, "gpus": {"perTrial": workers}}
         job = job_manifest(**several, policy=policy, **METHODS[method])
         job["metadata"] |= {"uid": "uid-sweep", "generation": 1, "creationTimestamp": moment(NOW)}
         self.server.put(JOBS, job | {"status": {"conditions": [accepted()]}})

@@ -142,7 +142,7 @@ def test_only_worker_0_continues_from_a_checkpoint_in_a_folder_of_its_node() -> 
     trial, origin = make_trial(checkpoint=saved), PodOrigin({"node-1", "node-2"})
 
     def resume(volume: dict[str, Any], rank: int) -> tuple[str | None, bool]:
-        spec = {
+        spec: dict[str, Any] = {
             "checkpoint": {"path": "/c", "volume": volume},
             "suspension": {"methods": ["freeze", "app-checkpoint"]},
         }
