@@ -26,7 +26,7 @@ from podium_devcluster.progress import Progress
 from podium_devcluster.runtime import loading, nvidia
 from podium_devcluster.shell import CommandError, run, run_logged
 
-CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS, COPY_SECONDS = 600.0, 300.0, 300.0, 300.0
+CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS, COPY_SECONDS, DELETE_SECONDS = 600.0, 300.0, 300.0, 300.0, 600.0
 NAME = "podium"
 # Kills the agents first, because they would freeze again. It reads /proc, because a node image may lack pkill. The
 # pattern [p]odium does not match this shell itself.
@@ -202,7 +202,7 @@ class Kind:
                 run(["docker", "exec", node.name, "/bin/sh", "-c", THAW], timeout=60, check=False)
         with self.progress.step(f"kind delete cluster {NAME}") as step:
             argv = [self.tool("kind"), "delete", "cluster", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
-            run_logged(argv, log=self.log, step=step, timeout=120)
+            run_logged(argv, log=self.log, step=step, timeout=DELETE_SECONDS)
         shutil.rmtree(self.kubeconfig.parent, ignore_errors=True)
 
 
