@@ -24,6 +24,7 @@ from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.sources.push import PushQueues
 from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.pod_condition_writer import WorkerWriter
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
 from podium_agent.reservations.controller import RESERVATION_LABEL, GpuReservations, parse_reservation_pod
@@ -72,7 +73,10 @@ class GpuUsers:
 
 @dataclass(frozen=True, slots=True)
 class TrialWriters:
-    """Writers of trial records, as tasks of one group."""
+    """Writers of trial records, as tasks of one group.
+
+    Of a trial of several workers, only the record of rank 0 is written to the trial's status.
+    """
 
     settings: AgentSettings
     api: Api
@@ -83,7 +87,11 @@ class TrialWriters:
     def open(self, pod: TrialPod) -> TrialRecord:
         """Open the record of a pod and start its writer."""
         trial_record = TrialRecord(pod, self.settings.node_name)
-        writer = TrialWriter(self.settings, self.api, self.metrics, trial_record, self.queues)
+        writer: TrialWriter | WorkerWriter
+        if pod.worker.rank == 0:
+            writer = TrialWriter(self.settings, self.api, self.metrics, trial_record, self.queues)
+        else:
+            writer = WorkerWriter(self.api, self.metrics, trial_record, self.settings.log_seconds)
         self.tasks.create_task(writer.run(), name=f"trial {pod.name}")
         return trial_record
 

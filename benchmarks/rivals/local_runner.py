@@ -19,11 +19,11 @@ from types import MappingProxyType
 from benchmarks.rivals.training import Training
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Costs,
     GpuView,
     JobView,
-    PodView,
     Point,
     RunQueueView,
     Scalar,

@@ -83,6 +83,7 @@ TRIALS = Resource("podium.dev", "v1alpha1", "hyperparamtrials", "HyperParamTrial
 GPUNODES = Resource("podium.dev", "v1alpha1", "gpunodes", "GPUNode", namespaced=False)
 GPUQUEUES = Resource("podium.dev", "v1alpha1", "gpuqueues", "GPUQueue", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

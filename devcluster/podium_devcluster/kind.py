@@ -67,7 +67,7 @@ class KindNode:
     def copy(self, source: Path, target: str) -> None:
         """Copy a folder of this machine to `target` in the node, unless the node has it already."""
         parent, _, name = target.rpartition("/")
-        partial = f"{parent}/.{name}"  # so an interrupted copy does not have the final name
+        partial = f"{parent}/.{name}"  # an interrupted copy does not get the right name
         prepare = 'test -d "$1" && echo present || { rm -rf "$2"; mkdir -p "$3"; }'
         if self.execute(["/bin/sh", "-c", prepare, "sh", target, partial, parent]).strip():
             return

@@ -1,4 +1,4 @@
-"""Versions of everything that is built and run. No other file has any, except go.mod of NVIDIA's programs and Kueue."""
+"""Versions of everything that is built and run. No other file has any, except each go.mod in `devcluster/gomodules`."""
 
 from __future__ import annotations
 

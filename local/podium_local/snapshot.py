@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from podium_core.domain.fitting import fits, fits_now
 from podium_core.domain.phase import FINAL
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Attempts,
     Costs,
@@ -14,7 +15,6 @@ from podium_core.domain.snapshot import (
     GpuView,
     Intent,
     JobView,
-    PodView,
     RunQueueView,
     Snapshot,
     TrialKey,

@@ -228,9 +228,12 @@ def _folder() -> Path | None:
 
 
 def _rank() -> int:
-    """Return the rank: RANK (torchrun) or LOCAL_RANK (Lightning), which are equal because a trial is one pod."""
-    given = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    return int(given) if given.isdigit() else 0
+    """Return 0 in the one process that saves.
+
+    RANK (torchrun) counts the processes of all pods, LOCAL_RANK (Lightning) those of one, PODIUM_RANK the pods.
+    """
+    given = (os.environ.get(name) or "0" for name in ("RANK", "LOCAL_RANK", "PODIUM_RANK"))
+    return max(int(text) if text.isdigit() else 0 for text in given)
 
 
 def _listen() -> None:

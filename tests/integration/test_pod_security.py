@@ -100,7 +100,7 @@ def test_every_pod_of_the_chart_but_the_agents_runs_in_a_restricted_namespace(
 def test_a_reservation_pod_runs_in_a_restricted_namespace(tool: Tool, levels: dict[str, str]) -> None:
     rules = ReservationRules("podium:1", "system-node-critical", "uid")
     pool = Pool(levels["restricted"], "queue", ("NVIDIA-H100",))
-    pod = make_reservation_pod("reserved", pool, rules, grace_seconds=30, nodes=("a",), together=True)
+    pod = make_reservation_pod("reserved", pool, rules, grace_seconds=30, nodes=("a",), spread="together")
     done = admit(tool, levels["restricted"], pod)
     assert done.returncode == 0, done.stderr
 

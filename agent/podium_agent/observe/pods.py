@@ -16,7 +16,7 @@ from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
-from podium_core.schema.trial import JOB_LABEL
+from podium_core.schema.trial import JOB_LABEL, RANK_LABEL, WORKERS_LABEL
 from podium_suspension.gpu_state_notes import GpuState
 
 TRIAL_LABEL = "podium.dev/trial"
@@ -124,6 +124,14 @@ class PodMigration:
 
 
 @dataclass(frozen=True, slots=True)
+class PodWorker:
+    """Which of the workers of its trial a pod is; only the agent of rank 0 writes the trial's status."""
+
+    rank: int = 0
+    count: int = 1  # workers of the trial
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPod:
     """One trial's pod; `job`: its label, which anyone may set; only for the log."""
 
@@ -139,6 +147,7 @@ class TrialPod:
     requests: PodRequests = PodRequests()
     settings: PodSettings = PodSettings()
     migration: PodMigration = PodMigration()
+    worker: PodWorker = PodWorker()
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -153,7 +162,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
         uid=meta.uid,
-        attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
+        attempt=_number(meta.labels.get(ATTEMPT_LABEL, "")),
         job=meta.labels.get(JOB_LABEL, ""),
         containers=_containers(pod),
         gate=_gate(pod),
@@ -164,6 +173,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         requests=_requests(pod),
         settings=_settings(meta.annotations),
         migration=_migration(pod),
+        worker=PodWorker(_number(meta.labels.get(RANK_LABEL, "")), max(1, _number(meta.labels.get(WORKERS_LABEL, "")))),
     )
 
 
@@ -252,7 +262,7 @@ def _main(pod: PodPayload) -> str:
     return next((_id(one.container_id) for one in pod.status.container_statuses if one.name == first), "")
 
 
-def _attempt(text: str) -> int:
+def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 

@@ -1,13 +1,16 @@
-"""Writer of a pod's conditions, which the trial writer calls in each of its passes."""
+"""Writers of a pod's conditions: one for the trial writer's passes, and one for workers whose log does not count."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_agent.log_fields import about_pod
 from podium_agent.metrics import Metrics
 from podium_agent.report.pod_conditions import DISRUPTION, disruption_patch, patch
 from podium_agent.report.trial_record import TrialRecord
@@ -15,7 +18,10 @@ from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.attempts.usage_ledger import UsageLedger
+from podium_core.curves.growing_curve import Curve
 from podium_core.domain.observe import GPU_DRIVER_ERROR
+from podium_core.sources.batch import Position
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
@@ -80,6 +86,44 @@ class PodConditionWriter:
             return error
         self._backoff.reset()
         return None
+
+
+class WorkerWriter:
+    """Task for a pod of rank 1 or higher: it shows the state of the pod.
+
+    The agent of rank 0 writes the trial's status. The ledger here only tells since when the worker holds its GPUs.
+    """
+
+    def __init__(self, api: Api, metrics: Metrics, trial_record: TrialRecord, seconds: float) -> None:
+        """`seconds`: the longest time between two passes."""
+        self._record = trial_record
+        self._metrics = metrics
+        self._conditions = PodConditionWriter(api, metrics, trial_record)
+        self._seconds = seconds
+        trial_record.load(UsageLedger(workers=trial_record.pod.worker.count), Curve(), Position())
+        trial_record.own()
+
+    async def run(self) -> None:
+        """Write until the pod has ended; only a cancellation is raised."""
+        record, crashes = self._record, Backoff(longest=LONGEST_PAUSE)
+        while True:
+            record.urgent.clear()
+            closed = record.life.closed
+            try:
+                with about_pod(record.pod, record.gpus):
+                    await self._conditions.show_state()
+                    shown = await self._conditions.show_disruption()
+                over = closed and shown
+            except Exception:  # it must not stop the agent, which serves all trials of the node
+                self._metrics.failures.labels("pod-condition", "Crashed").inc()
+                log.exception("%s: its conditions are not written", record.pod.name)
+                await asyncio.sleep(crashes.pause())
+                over = closed
+            if over:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await record.urgent.wait()
 
 
 def _now() -> str:

@@ -219,7 +219,7 @@ class TrialWriter:
         if trial_record.writing.owned or (not mine and status.attempt > pod.attempt):
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
-        ledger, begins_at = ledger_from(status), None
+        ledger, begins_at = ledger_from(status, pod.worker.count), None
         if trial_record.life.orphaned:
             if (
                 not mine

@@ -67,7 +67,9 @@ def run_queues_of(node: GPUNode) -> RunQueues:
     """Return the operator's run queues as the local scheduler takes them."""
     gpus = {
         gpu.uuid: tuple(
-            QueueEntry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message)
+            QueueEntry(
+                TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message, entry.on_hold is True
+            )
             for entry in gpu.run_queue
         )
         for gpu in node.spec.gpus

@@ -89,7 +89,8 @@ affinity:
 startupProbe:
   httpGet: {path: /healthz, port: {{ . }}}
   periodSeconds: 2
-  failureThreshold: 60
+  timeoutSeconds: 5
+  failureThreshold: 150 # five minutes: a node that has just booted starts all of its pods at once
 livenessProbe:
   httpGet: {path: /healthz, port: {{ . }}}
   periodSeconds: 10

@@ -7,7 +7,7 @@ from typing import Any
 from podium_cli.structured import time
 from podium_cli.views.trials import trial_data
 from podium_core.domain.phase import TrialPhase
-from podium_core.schema.trial import HyperParamTrial, Migration
+from podium_core.schema.trial import HyperParamTrial, Migration, TrialStatus
 from podium_views import additional_metrics, formatting
 from podium_views.job_snapshot import JobSnapshot, run_queue_of
 
@@ -29,7 +29,7 @@ def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:
         f"rank         {formatting.NOTHING if status.rank is None else status.rank}",
         f"progress     {_progress(snapshot, trial)}",
         *(f"metric       {sentence}" for sentence in additional_metrics.sentences(snapshot.job, trial)),
-        f"pod          {status.pod or 'none'} on {status.node or 'no node'}",
+        *_pods(status),
         f"attempt      {status.attempt}, failures {status.failures}",
     ]
     if requests:
@@ -64,6 +64,13 @@ def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:
             f"             and {formatting.count(len(status.allocations) - SHOWN_ALLOCATIONS, 'allocation')} before"
         )
     return output
+
+
+def _pods(status: TrialStatus) -> list[str]:
+    """Return the pod and its node; of several workers, a line for each."""
+    if not status.workers:
+        return [f"pod          {status.pod or 'none'} on {status.node or 'no node'}"]
+    return [f"worker {one.rank:<6}{one.pod} on {one.node or 'no node'}" for one in status.workers]
 
 
 def _progress(snapshot: JobSnapshot, trial: HyperParamTrial) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from podium_core.acceptance.finding import Finding, error_of, warning
 from podium_core.acceptance.template_warnings import template_warnings
 from podium_core.acceptance.warnings import job_warnings
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.policies.registry import PolicyError, create
 from podium_core.schema.checkpointing import APP_CHECKPOINT, CUDA_CHECKPOINT, can_checkpoint
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.search.population_settings import PBT
 from podium_core.schema.validation import parse_job, problems
 
+SERVICE_NAME = re.compile(r"[a-z][-a-z0-9]*")  # of the beginning: a number follows
 EXTRA, GP_EXTRA = "kube-podium[searchers]", "kube-podium[searchers-gp]"
 
 
@@ -31,6 +35,7 @@ def findings(
     errors += (
         *_policy(job),
         *_packages(job, missing_packages or ()),
+        *_workers(job),
         *(_memory_not_movable(job) if reserved_gpus else ()),
     )
     optional = _optional(job) if missing_packages is None else ()
@@ -60,6 +65,31 @@ def _packages(job: HyperParamJob, missing: Sequence[str]) -> Iterator[Finding]:
             f"{GP_EXTRA if 'torch' in missing else EXTRA} (on a cluster in the operator's image), or use algorithm tpe"
         )
         yield Finding("SearcherNotInstalled", "error", "spec.search.algorithm", message)
+
+
+def _workers(job: HyperParamJob) -> Iterator[Finding]:
+    """Refuse what trials of several workers cannot do."""
+    spec, name = job.spec, job.metadata.name
+    if spec.trials.workers == 1:
+        return
+    if CONTAINER_CHECKPOINT in spec.suspension.methods:
+        message = (
+            f"{CONTAINER_CHECKPOINT} moves one pod, and a trial of {spec.trials.workers} workers has more: remove it, "
+            "or set trials.workers to 1"
+        )
+        yield Finding("WorkersNotMigratable", "error", "spec.suspension.methods", message)
+    if spec.search.algorithm == PBT:
+        message = (
+            f"{PBT} copies a checkpoint before the one pod of a child starts, which trials of several workers do not "
+            "support: use another algorithm, or set trials.workers to 1"
+        )
+        yield Finding("WorkersInPopulation", "error", "spec.search.algorithm", message)
+    if not SERVICE_NAME.fullmatch(name):
+        message = (
+            f"{name!r} cannot begin the name of a Service, which each trial of several workers has: begin it with a "
+            "letter, and use lower-case letters, digits and -"
+        )
+        yield Finding("WorkersName", "error", "metadata.name", message)
 
 
 def _optional(job: HyperParamJob) -> Iterator[Finding]:

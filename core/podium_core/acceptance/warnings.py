@@ -29,6 +29,7 @@ def job_warnings(spec: JobSpec) -> Iterator[Finding]:
     yield from _points(spec)
     yield from _suspension(spec)
     yield from _population(spec)
+    yield from _workers(spec)
 
 
 def _objectives(spec: JobSpec) -> Iterator[Finding]:
@@ -166,3 +167,13 @@ def _population(spec: JobSpec) -> Iterator[Finding]:
             f"ones may be complete before bad ones are compared with them; use {' or '.join(POLICIES_OF_POPULATIONS)}"
         )
         yield warning("PopulationApart", "spec.policy.name", message)
+
+
+def _workers(spec: JobSpec) -> Iterator[Finding]:
+    """Warn of checkpoints that only the node of worker 0 has."""
+    if spec.trials.workers > 1 and spec.checkpoint is not None and spec.checkpoint.volume.claim_name is None:
+        message = (
+            "only worker 0 can read its checkpoint on another node than the others: use a claim with ReadWriteMany, or "
+            "let worker 0 send the state to the other workers"
+        )
+        yield warning("CheckpointOfOneWorker", "spec.checkpoint.volume", message, cluster_only=True)

@@ -13,6 +13,8 @@ depends only on the present state, never on its earlier answers. The rules:
 - A suspended trial whose pod is deleted comes first if it handles SIGTERM: it holds the GPU until it has ended. The
   holder is suspended for it at once. The GPU may still not be free when the grace period is nearly over: the holder is
   starting, or cannot or may not be suspended. The trial is then thawed beside the holder for the rest of the period.
+- A trial whose entry is on hold may not run, even if the GPU is free: it has workers on other nodes, and not all of
+  their GPUs are its own. If it runs, it is suspended.
 - A trial that a dying agent left half stopped is repaired: suspended if another trial is to run, else resumed. It
   occupies its GPUs already, so the repair blocks no other trial.
 - A trial whose job allows no method of this node is never suspended: it runs until it ends, and the others wait.
@@ -48,11 +50,15 @@ ORPHAN_SECONDS = 15.0  # after its grace period; by then a working kubelet has e
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """One entry of a GPU's run queue."""
+    """One entry of a GPU's run queue.
+
+    `on_hold`: the trial must not run now, since GPUs of its other workers are not its own.
+    """
 
     key: TrialKey
     reason: str = ""
     message: str = ""
+    on_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +186,10 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
                 return None
             positions.append(0)
             continue
-        keys = [entry.key for entry in entries]
-        if trial.key not in keys:
+        position = next((number for number, entry in enumerate(entries) if entry.key == trial.key), None)
+        if position is None or entries[position].on_hold:
             return None
-        positions.append(keys.index(trial.key))
+        positions.append(position)
     return max(positions)
 
 
@@ -303,10 +309,14 @@ def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial |
 
 def _entry_reason(run_queues: RunQueues, trial: LocalTrial) -> str:
     for uuid in trial.gpus:
-        for entry in run_queues.of(uuid) or ():
-            if entry.key == trial.key:
-                return entry.reason or "FirstInRunQueue"
+        entry = _entry(run_queues, uuid, trial)
+        if entry is not None:
+            return entry.reason or "FirstInRunQueue"
     return "FirstInRunQueue"
+
+
+def _entry(run_queues: RunQueues, uuid: str, trial: LocalTrial) -> QueueEntry | None:
+    return next((entry for entry in run_queues.of(uuid) or () if entry.key == trial.key), None)
 
 
 def _suspend_reason(
@@ -322,7 +332,8 @@ def _suspend_reason(
         other = holders.get(uuid)
         if other is not None and other is not trial:
             return "Ending" if other.termination.deleting else _entry_reason(run_queues, other)
-    return "NotInRunQueue"
+    on_hold = any(entry.on_hold for uuid in trial.gpus if (entry := _entry(run_queues, uuid, trial)) is not None)
+    return "WaitingForAllGPUs" if on_hold else "NotInRunQueue"
 
 
 def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
@@ -354,11 +365,14 @@ def _wait(
         entries = run_queues.of(uuid)
         if entries is None:
             return Wait(trial, "NoRunQueue", f"the operator has not written a run queue for GPU {uuid} yet")
-        entry = next((entry for entry in entries if entry.key == trial.key), None)
+        entry = _entry(run_queues, uuid, trial)
         if entry is None:
             return Wait(trial, "NotInRunQueue", f"the run queue of GPU {uuid} does not name this trial")
         other = holders.get(uuid)
         if other is not None and other is not trial:
             why = entry.message or entry.reason
             return Wait(trial, "GPUInUse", f"{other.key.name} holds the GPU" + (f"; {why}" if why else ""))
+        if entry.on_hold:
+            message = entry.message or "not all GPUs of its workers are its own yet"
+            return Wait(trial, "WaitingForAllGPUs", message)
     return Wait(trial, "GateNotConnected", "its gate has not connected yet")

@@ -29,14 +29,15 @@ from podium_core.schema.trial import (
 from podium_core.sources.batch import Position
 
 
-def ledger_from(status: TrialStatus) -> UsageLedger:
-    """Return the usage ledger that a status describes."""
+def ledger_from(status: TrialStatus, workers: int = 1) -> UsageLedger:
+    """Return the usage ledger that the status of a trial of this many workers describes."""
     allocations = tuple(
         GpuAllocation(
             tuple(allocation.gpus),
             allocation.node,
             allocation.start.timestamp(),
             allocation.end.timestamp() if allocation.end else None,
+            workers,
         )
         for allocation in status.allocations
     )
@@ -60,6 +61,7 @@ def ledger_from(status: TrialStatus) -> UsageLedger:
         recent,
         checkpoint,
         lost_work,
+        workers,
     )
 
 

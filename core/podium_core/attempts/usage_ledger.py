@@ -25,16 +25,25 @@ MAX_RECENT = 32
 
 @dataclass(frozen=True, slots=True)
 class GpuAllocation:
-    """One interval in which the trial held its GPUs; `end` None: it still does."""
+    """One interval in which the trial held its GPUs; `end` None: it still does.
+
+    `gpus` and `node` are those of worker 0. All `workers` of the trial hold equally many GPUs, at the same time.
+    """
 
     gpus: tuple[str, ...]
     node: str
     start: float
     end: float | None = None
+    workers: int = 1
+
+    @property
+    def width(self) -> int:
+        """Return how many GPUs the trial holds on all of its nodes."""
+        return len(self.gpus) * self.workers
 
     def seconds(self, now: float) -> float:
         """Return the GPU-seconds of the allocation until its end, or until `now`."""
-        return max(0.0, (now if self.end is None else self.end) - self.start) * len(self.gpus)
+        return max(0.0, (now if self.end is None else self.end) - self.start) * self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class UsageLedger:
     recent: tuple[SuspensionCost, ...] = ()
     checkpoint: Checkpoint | None = None
     lost_work: LostWorkTotals = field(default_factory=LostWorkTotals)
+    workers: int = 1  # pods of the trial
 
     def gpu_seconds(self, now: float) -> float:
         """Return the GPU-seconds until `now`."""
@@ -87,7 +97,8 @@ def follow(ledger: UsageLedger, state: SlotState | None, gpus: tuple[str, ...], 
         )
         last = None
     if allocations and last is None and gpus:
-        ledger = replace(ledger, allocations=(*ledger.allocations, GpuAllocation(gpus, node, now))[-MAX_ALLOCATIONS:])
+        allocation = GpuAllocation(gpus, node, now, workers=ledger.workers)
+        ledger = replace(ledger, allocations=(*ledger.allocations, allocation)[-MAX_ALLOCATIONS:])
     return ledger
 
 
@@ -133,7 +144,7 @@ def begin_attempt(
     """
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     if last is not None:
-        part = max(0.0, spent - ledger.finished_gpu_seconds) / len(last.gpus) if last.gpus else 0.0
+        part = max(0.0, spent - ledger.finished_gpu_seconds) / last.width if last.gpus else 0.0
         ended = replace(last, end=last.start + part)
         finished_gpu_seconds = ledger.finished_gpu_seconds + ended.seconds(now)
         ledger = replace(

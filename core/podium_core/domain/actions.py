@@ -98,6 +98,7 @@ class TrialRank:
     reason: str
     message: str
     gain: float | None = None  # if it takes its GPU from a trial of its job by its score: the difference of scores
+    on_hold: bool = False  # it has several workers, and is not to hold the GPUs of all of them now
 
 
 @dataclass(frozen=True, slots=True)

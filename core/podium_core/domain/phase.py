@@ -77,6 +77,7 @@ REQUEUES = (
         "SuspendedByUser",
         "RunInterrupted",
         "MigrationFailed",
+        "WorkerStuck",
     ),
     REBALANCING,
 )

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
 
@@ -65,11 +66,17 @@ class JobLimits:
 class GpuNeeds:
     """The GPUs that each trial of a job needs."""
 
-    per_trial: int
+    per_trial: int  # all GPUs of a trial, over all of its workers
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
     queue: str = ""  # the job's queue: a GPUQueue, a LocalQueue of Kueue that admits its reservations, or both
     priority: int = 0  # within the queue: jobs of a higher one come first
+    workers: int = 1  # pods of a trial, each on a node of its own
+
+    @property
+    def per_worker(self) -> int:
+        """Return the number of GPUs of each worker, which must be on one node."""
+        return self.per_trial // self.workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +123,12 @@ class JobView:
     def reclaims_slots(self) -> bool:
         """Return whether the job's trials give up slots to each other.
 
-        Another pod must be able to continue from the checkpoint on any node.
+        Another pod must be able to continue from the checkpoint on any node. Trials of several workers keep their
+        slots: to get them again, they need slots on several nodes at a time.
         """
         able = self.abilities
-        return self.gpus.per_trial > 0 and able.checkpointable and able.checkpoint_scope == "anywhere"
-
-
-@dataclass(frozen=True, slots=True)
-class PodView:
-    """A pod of a trial as the planner sees it."""
-
-    name: str
-    node: str | None = None
-    gpus: tuple[str, ...] = ()  # UUIDs of the GPUs on which it has a slot
-    since: float = 0.0  # when it was created
-    terminating: bool = False  # it is being deleted: it may still checkpoint, and keeps its slot until it is gone
-    termination_overdue: bool = False  # it should have been gone for a long time; it is unknown when it will be
-    stuck: bool = False  # it has found no node, or could not start, for a long time
-    # it is stuck for lack of capacity, which the end of another trial of its job would free
-    waits_for_capacity: bool = False
+        several = self.gpus.workers > 1
+        return self.gpus.per_trial > 0 and not several and able.checkpointable and able.checkpoint_scope == "anywhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +268,12 @@ class RunQueueView:
     trials: tuple[TrialKey, ...] = ()
     in_effect: bool = False  # the agent has carried out this run queue
     no_preemption: bool = False  # the agent knows this run queue, which takes the GPU from no trial that held it before
+    on_hold: frozenset[TrialKey] = frozenset()  # trials of several workers that must not start or resume
+
+    @property
+    def startable(self) -> tuple[TrialKey, ...]:
+        """Return the trials that may start or resume, in order."""
+        return tuple([key for key in self.trials if key not in self.on_hold]) if self.on_hold else self.trials
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial
-from podium_core.domain.fitting import fits
+from podium_core.domain.fitting import fits, trials_that_fit
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing
@@ -123,7 +123,7 @@ def _learning_capacity(
         return job.limits.max_trials
     fitting = {gpu.uuid: gpu for gpu in snapshot.gpus if fits(job, gpu)}
     idle = Counter(gpu.node for gpu in fitting.values() if gpu.uuid not in taken and _is_idle(gpu))
-    slots = sum(gpus // job.gpus.per_trial for gpus in idle.values())
+    slots = trials_that_fit(job.gpus, ([1] * gpus for gpus in idle.values()))
     reserve = max(1, len(fitting) // (RESERVE * job.gpus.per_trial))
     waiting = sum(trial.key not in claims and _may_start(job, trial, fitting, snapshot.now) for trial in live)
     return slots + reserve - waiting

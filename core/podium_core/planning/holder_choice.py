@@ -12,9 +12,12 @@ from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import typical_pace
+from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice, judge_switch, time_slice_of
 from podium_core.policies.base import STARVED
+
+GATHERING_SECONDS = 30.0  # for which a trial keeps the GPUs of some of its workers until the others have theirs
 
 
 class Why(NamedTuple):
@@ -60,7 +63,7 @@ class HolderChoice:
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
     _holders: dict[str, CurrentHolder] = field(default_factory=dict)
-    _held: dict[JobKey, int] = field(default_factory=dict)
+    _held: HeldGpus = field(default_factory=HeldGpus)
     _awaited: set[str] = field(default_factory=set)  # GPUs for which another job waits until the end of a time slice
     _why: dict[TrialKey, Why] = field(default_factory=dict)
 
@@ -70,7 +73,6 @@ class HolderChoice:
         Otherwise an older job would never give up a GPU. `base`: all trials by readiness and rank.
         """
         self._find_holders()
-        held = dict(self._held)
         owner, uuids, ready, candidates = self._owner, self.uuids, self.ready, base
         if len(self.snapshot.jobs) > 1:  # a stable sort: by rank within each
             candidates = sorted(
@@ -80,7 +82,7 @@ class HolderChoice:
                     not s.trial.intent.pinned,
                     -s.job.gpus.priority,
                     s.ranked.level != STARVED,
-                    held.get(s.job.key, 0),
+                    self._held.order(s.job.key),
                 ),
             )
         for standing in candidates:
@@ -103,7 +105,18 @@ class HolderChoice:
         if standing is None:
             return None
         why, rank = self._why.get(key) or self._behind(standing), standing.ranked
-        return TrialRank(key, rank.rank, why.reason, f"{rank.message} It {why.say()}", why.gain)
+        return TrialRank(
+            key, rank.rank, why.reason, f"{rank.message} It {why.say()}", why.gain, self._is_held(standing)
+        )
+
+    def on_hold(self) -> frozenset[TrialKey]:
+        """Return the trials of several workers that are not to hold the GPUs of all of them now."""
+        if all(job.gpus.workers == 1 for job in self.snapshot.jobs):  # the usual case
+            return frozenset()
+        return frozenset([key for key, standing in self.eligible.items() if self._is_held(standing)])
+
+    def _is_held(self, standing: Standing) -> bool:
+        return standing.job.gpus.workers > 1 and standing.trial.key not in self.claims
 
     def ranks_of(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
         return (rank for key in keys if (rank := self.rank_of(key)) is not None)
@@ -114,7 +127,7 @@ class HolderChoice:
     def _find_holders(self) -> None:
         """Find the current holder of each GPU.
 
-        It is the first trial of the present run queue that can run on all of its GPUs, else the reported holder. The
+        It is the first trial of the present run queue that may run on all of its GPUs, else the reported holder. The
         run queue takes precedence because the agent may not have carried it out yet; otherwise each plan until then
         would decide again. Two kinds of holder keep their time slice nevertheless, as against any rival:
 
@@ -134,10 +147,25 @@ class HolderChoice:
                 leader = holder
             if leader is None:
                 continue
-            since = gpu.holder_since if gpu.holder == leader.trial.key else None
-            held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
-            self._holders[uuid] = CurrentHolder(leader, held_for)
-            self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
+            self._holders[uuid] = CurrentHolder(leader, self._held_for(leader, gpu))
+            self._held.add(leader.job.key, 1)
+
+    def _held_for(self, leader: Standing, gpu: GpuView) -> float:
+        """Return the seconds for which the trial has held the GPU.
+
+        The workers of a trial get their GPUs one after another. The time counts from the last one, so that a trial
+        that waits for its GPU on a slow node is not preempted on the others before it has done a step.
+        """
+        if gpu.holder != leader.trial.key or gpu.holder_since is None:
+            return 0.0
+        held_for = max(0.0, self.snapshot.now - gpu.holder_since)
+        if leader.job.gpus.workers == 1:
+            return held_for
+        mine = [self.gpus[uuid] for uuid in self._uuids(leader)]
+        since = [one.holder_since for one in mine if one.holder == leader.trial.key and one.holder_since is not None]
+        if len(since) < len(mine):
+            return max(0.0, self.snapshot.now - min(since) - GATHERING_SECONDS)
+        return max(0.0, self.snapshot.now - max(since))
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
         """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""
@@ -155,7 +183,7 @@ class HolderChoice:
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        for key in gpu.run_queue.trials:
+        for key in gpu.run_queue.startable:
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None
@@ -217,9 +245,8 @@ class HolderChoice:
 
     def _switch(self, winner: Standing, losers: Iterable[CurrentHolder]) -> None:
         for loser in losers:
-            key = loser.standing.job.key
-            self._held[key] = self._held.get(key, 0) - 1
-            self._held[winner.job.key] = self._held.get(winner.job.key, 0) + 1
+            self._held.add(loser.standing.job.key, -1)
+            self._held.add(winner.job.key, 1)
             self._why.setdefault(
                 loser.standing.trial.key,
                 Why("GPUPreempted", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),

@@ -15,7 +15,7 @@ from podium_core.domain.actions import (
     Requeue,
     WriteRunQueues,
 )
-from podium_core.domain.fitting import fits
+from podium_core.domain.fitting import fits, trials_that_fit
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
@@ -39,6 +39,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
             written_nodes.add(action.node)
             broken += _order(snapshot, action)
     broken += _consistent(plan)
+    broken += _together(snapshot, plan)
     broken += _work_conserving(snapshot, plan)
     return tuple(broken)
 
@@ -65,7 +66,9 @@ def _order(snapshot: Snapshot, order: WriteRunQueues) -> list[str]:
     changed = False
     for uuid, entries in order.gpus:
         keys = tuple(entry.trial for entry in entries)
-        changed = changed or uuid not in gpus or keys != gpus[uuid].run_queue.trials
+        on_hold = {entry.trial for entry in entries if entry.on_hold}
+        before = gpus[uuid].run_queue if uuid in gpus else None
+        changed = changed or before is None or keys != before.trials or on_hold != before.on_hold
         if len(set(keys)) != len(keys):
             broken.append(f"GPU {uuid}: a trial has two entries")
         for key in keys:
@@ -92,6 +95,33 @@ def _consistent(plan: Plan) -> list[str]:
     ]
 
 
+def _together(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Check that a trial of several workers holds the GPUs of all of them or none: entries on hold hold none."""
+    workers = {job.key: job.gpus.workers for job in snapshot.jobs}
+    if all(count == 1 for count in workers.values()) and not any(gpu.run_queue.on_hold for gpu in snapshot.gpus):
+        return []
+    order = {gpu.uuid: [(key, key in gpu.run_queue.on_hold) for key in gpu.run_queue.trials] for gpu in snapshot.gpus}
+    for action in plan.actions:
+        if isinstance(action, WriteRunQueues):
+            order |= {uuid: [(entry.trial, entry.on_hold) for entry in entries] for uuid, entries in action.gpus}
+    broken = []
+    for trial in snapshot.trials:
+        entries = {uuid: dict(order.get(uuid, ())).get(trial.key) for uuid in trial.gpus}
+        states, name = set(entries.values()), trial.key.name
+        if workers.get(trial.job, 1) == 1:
+            if True in states:
+                broken.append(f"{name} has one worker and is on hold")
+        elif len(states) > 1:
+            broken.append(f"{name} is on hold on some of its GPUs only, or has no entry there: {entries}")
+        elif states == {False}:
+            broken += [
+                f"{name} is not on hold, but {queue[0][0].name} is before it on GPU {uuid}"
+                for uuid in trial.gpus
+                if (queue := order[uuid])[0][0] != trial.key
+            ]
+    return broken
+
+
 def _work_conserving(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Check that no GPU idles.
 
@@ -103,9 +133,13 @@ def _work_conserving(snapshot: Snapshot, plan: Plan) -> list[str]:
             order |= {uuid: tuple(entry.trial for entry in entries) for uuid, entries in action.gpus}
     lost = {gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended}
     over = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
+    exclusive = {gpu.uuid for gpu in snapshot.gpus if gpu.availability.exclusive_pod is not None}
     able: dict[TrialKey, set[str]] = {}  # trials that can run now, and their GPUs
     for key, standing in standings(snapshot, close(snapshot)).items():
         mine = order.keys() & set(standing.trial.gpus)
+        blocked = len(mine) < len(standing.trial.gpus) or not exclusive.isdisjoint(mine)
+        if blocked and standing.job.gpus.workers > 1:
+            continue  # not all of its workers can run
         if key not in over and mine and not mine & lost and _can_run(standing, snapshot):
             able[key] = mine
     busy: set[str] = set()
@@ -199,7 +233,7 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     # A pod on a missing, unhealthy or unreserved GPU uses none of these slots. A GPU whose slots were reduced may have
     # more pods than slots; they use no slot of another GPU.
     with_pod = [t for t in live if t.pod is not None and t.job in jobs]
-    placed = Counter(uuid for t in with_pod for uuid in t.gpus if uuid in slots)
+    placed = Counter(uuid for t in with_pod if t.pod is not None for uuid in t.pod.slots if uuid in slots)
     free = {uuid: max(0, count - placed[uuid]) for uuid, count in slots.items()}
     # During a migration a trial has two pods for a moment.
     fresh = [a for a in created if not is_migrating_away(trials[a.trial])]
@@ -210,7 +244,7 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     awaited = Counter[frozenset[str]]()  # slots of unplaced pods, by the GPUs that fit them
     for trial in with_pod:
         if trial.pod is not None and not trial.gpus and not trial.pod.stuck and not trial.in_migration:
-            awaited[fitting[trial.job]] += jobs[trial.job].gpus.per_trial
+            awaited[fitting[trial.job]] += jobs[trial.job].gpus.per_trial - len(trial.pod.slots)
     for key, wide in ((key, fitting[key]) for key, requested in new.items() if requested):
         # Pods that can go to these GPUs alone. Of those that wait, there may be more than GPUs that fit them.
         waiting = sum(min(n, sum(free.get(uuid, 0) for uuid in some)) for some, n in awaited.items() if some <= wide)
@@ -218,6 +252,13 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
         there = sum(free.get(uuid, 0) for uuid in wide)
         if waiting + asked > there:
             broken.append(f"{key.name}: {waiting} slots are awaited, {asked} requested, {there} that fit are free")
+        job, nodes = jobs[key], dict[str, list[int]]()
+        for gpu in snapshot.gpus:
+            if gpu.uuid in wide:
+                nodes.setdefault(gpu.node, []).append(free.get(gpu.uuid, 0))
+        most = trials_that_fit(job.gpus, nodes.values()) if job.gpus.per_trial else 0
+        if new[key] > most * job.gpus.per_trial:
+            broken.append(f"{key.name}: {new[key]} slots are requested, and {most} trials find theirs")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
     broken += [f"{name} gets two pods" for name in twice]
     broken += [f"{a.trial.name} has a pod already" for a in fresh if trials[a.trial].pod is not None]

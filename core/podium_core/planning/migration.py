@@ -122,10 +122,14 @@ def _incoming(snapshot: Snapshot) -> Mapping[str | None, int]:
 
     A pod that finds no node is not counted: it may never find one.
     """
-    needs = {job.key: job.gpus.per_trial for job in snapshot.jobs}
+    needs = {job.key: job.gpus for job in snapshot.jobs}
     known: dict[str | None, int] = {}
     for trial in snapshot.trials:
         unplaced = trial.pod is not None and not trial.pod.gpus and not trial.pod.stuck and trial.phase not in FINAL
-        if unplaced and not trial.in_migration:
-            known[trial.node] = known.get(trial.node, 0) + needs.get(trial.job, 0)
+        if trial.pod is None or trial.job not in needs or not unplaced or trial.in_migration:
+            continue
+        need, workers = needs[trial.job], trial.pod.workers
+        nodes = [worker.node for worker in workers if not worker.gpus] if workers else [trial.node]
+        for node in (*nodes, *[None] * (need.workers - max(1, len(workers)))):  # some may have no pod yet
+            known[node] = known.get(node, 0) + need.per_worker
     return known

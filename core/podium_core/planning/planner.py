@@ -121,4 +121,9 @@ def _why_off(standing: Standing, unreserved: Collection[str]) -> tuple[str, str]
         return "ReservationEnded", "The reservation of its GPU has ended: it continues when the GPU is reserved again."
     if standing.paused:
         return "PausedByPolicy", "It gets no GPU until its policy selects it again."
+    if trial.gpus and standing.job.gpus.workers > 1:
+        return (
+            "WorkersNotReady",
+            "It gets no GPU while one of its workers cannot run: it is not at its gate, or its GPU is not available.",
+        )
     return "NoGPUAssigned", "Its pod has no slot on a GPU yet."

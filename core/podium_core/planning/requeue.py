@@ -6,6 +6,7 @@ A trial is requeued for one of these reasons:
 - The GPU is unhealthy, or its reservation has ended.
 - Another trial or an exclusive pod needs the GPU, and the trial cannot be suspended.
 - Its slot is reclaimed (`slot_reclaim`).
+- One of its workers finds no slot, and the others keep theirs for nothing.
 
 The planner calls it after the run queues are made. A requeue costs a checkpoint, an end, a start and a load, so:
 
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.phrases import count
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium_core.planning.ranking import Standing
@@ -55,14 +58,16 @@ def requeue(
         if pod is None or pod.terminating:
             continue
         reclaimed = reclaims.requeues.get(standing.trial.key)
-        if standing.job.abilities.suspendable and not has_problems and reclaimed is None:  # no reason applies
-            continue
+        incomplete = pod.stuck and bool(pod.workers) and not pod.gpus
+        if standing.job.abilities.suspendable and not has_problems and reclaimed is None and not incomplete:
+            continue  # no reason applies
         action = (
             _drained(standing, gpus, draining)
             or _reservation_ended(standing, gpus)
             or _unhealthy(snapshot, standing, gpus, wakes)
             or _preempted_by_exclusive_pod(standing, gpus)
             or _preempted_by_trial(standing, gpus, queues)
+            or (_stuck_worker(standing, pod) if incomplete else None)
             or reclaimed
         )
         if action is not None:
@@ -97,11 +102,24 @@ def _movable(standing: Standing) -> bool:
 
 def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozenset[str]) -> Requeue | None:
     trial = standing.trial
-    where = (trial.node, *(gpus[uuid].node for uuid in trial.gpus if uuid in gpus))
+    nodes = () if trial.pod is None else trial.pod.nodes
+    where = (*nodes, *(gpus[uuid].node for uuid in trial.gpus if uuid in gpus))
     node = next((node for node in where if node in draining), None)
     if node is None or standing.job.gpus.per_trial == 0 or not _movable(standing):
         return None
     return Requeue(trial.key, "NodeDraining", f"Node {node} drains: the trial continues elsewhere.")
+
+
+def _stuck_worker(standing: Standing, pod: PodView) -> Requeue | None:
+    """Requeue a trial of which some workers have slots, while another one has found none for a long time.
+
+    The slots could be those that another such trial waits for.
+    """
+    placed = sum(bool(worker.gpus) for worker in pod.workers)
+    if placed == 0 or not (standing.job.abilities.checkpointable or _is_unstarted(standing.trial)):
+        return None
+    why = f"{placed} of its {count(standing.job.gpus.workers, 'worker')} have slots, and another one finds none."
+    return Requeue(standing.trial.key, "WorkerStuck", f"{why} The trial releases them and starts later.")
 
 
 def _reservation_ended(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:

@@ -7,6 +7,10 @@ come last: a GPU neither waits for an image pull nor is protected for it.
 
 A suspended trial is not in a run queue, and so holds no GPU. The same is true for trials on a GPU without a reservation
 and for terminating pods, which the agent lets end before it admits another trial.
+
+The workers of a trial are on several nodes, whose agents know nothing of each other. So the run queues alone would not
+keep two trials from holding one half of their GPUs each. A trial of several workers is in the run queues only while all
+of its workers can run. Its entries are on hold, except while it is to hold all of its GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from dataclasses import dataclass
 from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueShare
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.planning.holder_choice import HolderChoice, Paces
 from podium_core.planning.queues.job_priority import by_priority
 from podium_core.planning.queues.queue_rules import QueueRules
@@ -104,12 +108,21 @@ def _eligible(
         if standing.ranked.admission is Admission.WAIT and standing.paused:
             continue
         mine = pod.gpus
+        if standing.job.gpus.workers > 1 and not _workers_ready(trial, gpus):
+            continue
         if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, which exists
             mine = tuple([uuid for uuid in mine if uuid in gpus])
         if mine and (not unreserved or unreserved.isdisjoint(mine)):
             eligible[key] = standing
             uuids[key] = mine
     return eligible, uuids
+
+
+def _workers_ready(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
+    """Return whether all workers of the trial can run: none waits for an image pull, a GPU or an exclusive pod."""
+    if any(uuid not in gpus or gpus[uuid].availability.exclusive_pod is not None for uuid in trial.gpus):
+        return False
+    return trial.phase is not TrialPhase.PENDING or _holds(trial.key, trial.gpus, gpus)
 
 
 def _holds(key: TrialKey, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -> bool:
@@ -124,9 +137,17 @@ def _writes(
     nodes: dict[str, list[str]] = {}
     for uuid, gpu in gpus.items():
         nodes.setdefault(gpu.node, []).append(uuid)
+    on_hold = choice.on_hold()
+
+    def changes(uuid: str) -> bool:
+        before = gpus[uuid].run_queue
+        if tuple(wanted[uuid]) != before.trials:
+            return True
+        return bool(on_hold or before.on_hold) and on_hold.intersection(before.trials) != before.on_hold
+
     writes: list[WriteRunQueues] = []
     for node, mine in sorted(nodes.items()):
-        if any(tuple(wanted[uuid]) != gpus[uuid].run_queue.trials for uuid in mine):
+        if any(changes(uuid) for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
             queues = tuple((uuid, tuple(choice.ranks_of(wanted[uuid]))) for uuid in sorted(mine))
             preempting = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])

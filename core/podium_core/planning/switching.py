@@ -2,18 +2,20 @@
 
 Within a job, the rival's gain (difference of scores) must exceed the fraction of its remaining time that the switch
 costs, plus the policy's hysteresis. Between jobs of different priority, the lower one gives its GPU up. Between others,
-the job that holds more GPUs gives one up, at most once in a time slice. A holder that cannot be suspended is requeued,
-which costs more and so happens less often. One that cannot checkpoint either keeps its GPU.
+the job that holds more GPUs gives one up, at most once in a time slice; in a queue, that is the namespace with more
+GPUs. A holder that cannot be suspended is requeued, which costs more and so happens less often. One that cannot
+checkpoint either keeps its GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
-from podium_core.domain.snapshot import Costs, JobKey
+from podium_core.domain.snapshot import Costs
 from podium_core.planning.eta import remaining
+from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.ranking import Standing
 from podium_core.policies.base import STARVED
 from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, smallest_time_slice
@@ -51,7 +53,7 @@ def judge_switch(
     rival: Standing,
     current: CurrentHolder,
     costs: Costs,
-    held: Mapping[JobKey, int],
+    held: HeldGpus,
     pace: Callable[[], float | None],
 ) -> Verdict:
     """Decide whether `rival` may take the GPU of `current`. Constant time without `pace`.
@@ -100,14 +102,14 @@ def _at_least(holder: Standing, floor: float) -> float:
     return smallest_time_slice(holder.trial.usage.switch_seconds, floor) if holder.job.abilities.suspendable else floor
 
 
-def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
+def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: HeldGpus) -> Verdict:
     holder, time_slice = current.standing, job_time_slice(current, costs)
-    holder_side, rival_side = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
-    text = f"job {holder.job.key.name} holds {holder_side} GPUs, job {rival.job.key.name} holds {rival_side}"
+    holder_side, rival_side = held.parties(holder.job.key, rival.job.key)
+    text = f"{holder_side.name} holds {holder_side.gpus} GPUs, {rival_side.name} holds {rival_side.gpus}"
     if holder.ranked.level == STARVED:
         return Verdict(False, "StarvationGuard", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
     waits_longest = rival.ranked.level == STARVED  # its job gives back what it takes this way
-    if holder_side <= rival_side and not waits_longest:
+    if holder_side.gpus <= rival_side.gpus and not waits_longest:
         return Verdict(False, "FairShareReached", lambda: f"{text}.")
     if current.held_for < time_slice:
         return Verdict(
@@ -115,7 +117,7 @@ def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: M
         )
     if waits_longest:
         return Verdict(True, rival.ranked.reason, lambda: f"{text}; it has waited longest for its next value.")
-    return Verdict(True, "FairShare", lambda: f"{text}; after {time_slice:g} s one GPU changes jobs.")
+    return Verdict(True, "FairShare", lambda: f"{text}; after {time_slice:g} s one GPU changes hands.")
 
 
 def _between_priorities(rival: Standing, current: CurrentHolder, costs: Costs) -> Verdict:

@@ -44,6 +44,11 @@ class RunQueueEntry(StatusModel):
         "the decision. Missing: a trial that was admitted because the entries before it could not run keeps its "
         "time slice.",
     )
+    on_hold: bool | None = Field(
+        None,
+        description="True: the agent must not start or resume this trial, even if the GPU is free, and suspends it if "
+        "it runs. The trial has several workers, and the GPUs of the others are not its own yet.",
+    )
 
 
 class GpuRunQueue(StatusModel):

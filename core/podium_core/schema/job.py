@@ -26,6 +26,7 @@ Quantity = Annotated[
     ),
 ]
 MAX_ADDITIONAL_METRICS = 8  # metrics besides the objective
+MAX_WORKERS = 16  # pods of one trial
 MAX_PRIORITY = 1000  # of a job within its queue, above and below 0
 GPU_SECONDS = "podium.dev/gpu-seconds"  # an objective that Podium measures itself: the cost of a trial
 MetricName = Annotated[
@@ -38,6 +39,8 @@ MetricName = Annotated[
     ),
 ]
 Method = Literal["freeze", "cuda-checkpoint", "container-checkpoint", "app-checkpoint"]
+# The API server writes defaults into objects, and an operator of an earlier release refuses fields that it lacks.
+LATER: JsonDict = {"x-no-default": True}  # of a field that the first release lacks
 _PATH_SAYS: JsonDict = {"x-says": "write an absolute path, such as /ckpt"}
 
 
@@ -96,6 +99,15 @@ class Trials(SpecModel):
         3, ge=0, le=10_000, description="Number of failed trials that the job tolerates. With more, the job fails."
     )
     retries: int = Field(2, ge=0, le=20, description="Number of new attempts for a trial whose own process failed.")
+    workers: int = Field(
+        1,
+        ge=1,
+        le=MAX_WORKERS,
+        description="Number of pods of one trial, each on a node of its own, for distributed training; immutable. "
+        "gpus.perTrial counts the GPUs of all of them. All workers of a trial run at the same time, or none. "
+        "Default: 1.",
+        json_schema_extra=LATER,
+    )
 
 
 class Budget(SpecModel):
@@ -132,7 +144,12 @@ class PolicySpec(SpecModel):
 class Gpus(SpecModel):
     """GPUs that one trial needs."""
 
-    per_trial: int = Field(1, ge=0, le=64, description="Number of GPUs of one trial; 0: the trial uses only CPUs.")
+    per_trial: int = Field(
+        1,
+        ge=0,
+        le=64,
+        description="Number of GPUs of one trial, over all of its workers; 0: the trial uses only CPUs.",
+    )
     memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs.")
     products: list[Annotated[str, Field(min_length=1, max_length=128)]] = Field(
         default_factory=list, max_length=32, description="Names of acceptable GPU products; empty: any."
@@ -256,7 +273,8 @@ class JobSpec(SpecModel):
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
         description="Priority of the job within its queue. While a job of a higher priority can use a GPU of the "
-        "queue, a job of a lower one does not get it. Without GPUQueues, all jobs are in one queue.",
+        "queue, a job of a lower one does not get it. Without GPUQueues, all jobs are in one queue. Default: 0.",
+        json_schema_extra=LATER,
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
     metrics: MetricsSpec = Field(
@@ -279,6 +297,11 @@ class JobSpec(SpecModel):
     suspend: bool = Field(
         False, description="If true, all trials of the job give up their GPUs until this is false again."
     )
+
+    @property
+    def gpus_per_worker(self) -> int:
+        """Return the number of GPUs that each pod of a trial requests."""
+        return self.gpus.per_trial // self.trials.workers
 
     @property
     def objective(self) -> Objective:

@@ -33,6 +33,11 @@ def _no_gpu_requirements(gpus: Gpus) -> bool:
     return gpus.per_trial > 0 or (gpus.memory is None and not gpus.products)
 
 
+def _gpus_for_workers(spec: JobSpec) -> bool:
+    workers, gpus = spec.trials.workers, spec.gpus.per_trial
+    return workers == 1 or (gpus > 0 and gpus % workers == 0)
+
+
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "MaxStepsMissing",
@@ -70,6 +75,17 @@ SPEC_RULES: tuple[Rule, ...] = (
         "memory and products are requirements for GPUs, but perTrial is 0: remove them, or set perTrial",
         _no_gpu_requirements,
         at="perTrial",
+    ),
+    Rule(
+        "GPUsPerWorker",
+        "spec",
+        "!has(self.trials.workers) || self.trials.workers == 1 || "
+        "(self.gpus.perTrial > 0 && self.gpus.perTrial % self.trials.workers == 0)",
+        "gpus.perTrial counts the GPUs of all workers of a trial, and each worker gets the same number: set it to a "
+        "multiple of trials.workers",
+        _gpus_for_workers,
+        at="gpus.perTrial",
+        shows=("gpus.perTrial", "trials.workers"),
     ),
     Rule(
         "CUDACheckpointWithoutMemory",
@@ -193,6 +209,7 @@ JOB_RULES: tuple[Rule, ...] = (
     _fixed_optional("spec", "objectives"),
     _fixed_optional("spec", "checkpoint"),
     _fixed_optional("spec.trials", "maxSteps"),
+    _fixed_optional("spec.trials", "workers"),
 )
 TRIAL_RULES: tuple[Rule, ...] = (
     Rule(

@@ -16,9 +16,11 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
-from podium_core.schema.job import MAX_ADDITIONAL_METRICS
+from podium_core.schema.job import MAX_ADDITIONAL_METRICS, MAX_WORKERS
 
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
+RANK_LABEL = "podium.dev/rank"  # on the pods of a trial that has several workers
+WORKERS_LABEL = "podium.dev/workers"  # on these pods: how many workers the trial has
 MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
@@ -275,6 +277,17 @@ class UnreadLog(StatusModel):
     last: list[str] = Field(default_factory=list, max_length=8, description="Last lines that were read.")
 
 
+class WorkerStatus(StatusModel):
+    """Pod of one of several workers of a trial."""
+
+    rank: int = Field(description="Rank of the worker; 0: the worker whose log and checkpoints count.")
+    pod: str = Field(description="Name of the worker's pod.")
+    node: str = Field("", description="Node of the worker's pod; empty while it has none.")
+    gpus: list[str] = Field(
+        default_factory=list, max_length=64, description="UUIDs of the GPUs on which the worker has a slot."
+    )
+
+
 class TrialStatus(StatusModel):
     """Progress of the trial. The operator writes the first part, the agent of its node the second."""
 
@@ -299,6 +312,11 @@ class TrialStatus(StatusModel):
     )
     gpus: list[str] = Field(
         default_factory=list, max_length=64, description="UUIDs of the GPUs on which the trial has a slot."
+    )
+    workers: list[WorkerStatus] = Field(
+        default_factory=list,
+        max_length=MAX_WORKERS,
+        description="Pods of the trial's workers, by rank; empty if the trial has one pod.",
     )
     best: BestPoint | None = Field(None, description="Best value so far.")
     predicted: Prediction | None = Field(None, description="Predicted final value; only if trials.maxSteps is set.")
@@ -367,6 +385,6 @@ class HyperParamTrial(StatusModel):
     status: TrialStatus = Field(default_factory=TrialStatus, description="Progress of the trial.")
 
 
-def pod_name(trial: str, attempt: int) -> str:
-    """Return the name of an attempt's pod."""
-    return f"{trial}-{attempt}"
+def pod_name(trial: str, attempt: int, rank: int = 0) -> str:
+    """Return the name of an attempt's pod; `rank`: of its worker."""
+    return f"{trial}-{attempt}" if rank == 0 else f"{trial}-{attempt}-w{rank}"

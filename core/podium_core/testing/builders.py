@@ -11,6 +11,7 @@ from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.pod_view import PodView, WorkerView
 from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
@@ -23,7 +24,6 @@ from podium_core.domain.snapshot import (
     JobLimits,
     JobState,
     JobView,
-    PodView,
     Point,
     Scalar,
     Snapshot,
@@ -84,6 +84,7 @@ class JobFields(TypedDict, total=False):
     budget_gpu_seconds: float | None
     deadline: float | None
     gpus_per_trial: int
+    workers: int
     products: tuple[str, ...]
     memory: int | None
     queue: str
@@ -100,7 +101,7 @@ class JobFields(TypedDict, total=False):
 
 _JOB_PATHS = {
     **_in_group("limits", "max_trials", "parallel", "max_failed", "retries", "budget_gpu_seconds", "deadline"),
-    **_in_group("gpus", "products", "memory", "queue", "priority", gpus_per_trial="per_trial"),
+    **_in_group("gpus", "products", "memory", "queue", "priority", "workers", gpus_per_trial="per_trial"),
     **_in_group("abilities", "suspendable", "checkpointable", "checkpoint_scope", "migratable", "moves_memory"),
     **_in_group("state", "accepted", "suspended", "finished"),
 }
@@ -147,6 +148,7 @@ class TrialFields(TypedDict, total=False):
     pod: str | None
     node: str | None
     gpus: Sequence[str]
+    workers: tuple[WorkerView, ...]
     pod_since: float
     terminating: bool
     termination_overdue: bool
@@ -170,7 +172,7 @@ _TRIAL_PATHS = {
     **_in_group("origin", "created", "parameters", "lineage"),
     **_in_group("usage", "gpu_seconds", "switch_seconds"),
     **_in_group("result", "finished_at", "objective_values"),
-    **_in_group("pod", "node", "gpus", "terminating", "termination_overdue", "stuck", "waits_for_capacity"),
+    **_in_group("pod", "node", "gpus", "terminating", "termination_overdue", "stuck", "waits_for_capacity", "workers"),
     **_in_group("pod", pod_since="since"),
     **_in_group("attempts", "failures", "retry_at", "checkpoint_step", attempt="number"),
     **_in_group("intent", "suspend", "pinned", "stopped"),
@@ -221,6 +223,7 @@ class GpuFields(TypedDict, total=False):
     run_queue: Sequence[TrialKey]
     in_effect: bool
     no_preemption: bool
+    on_hold: Iterable[TrialKey]
     memory_total: int
     memory_reserved: int
     memory_movable: int
@@ -231,7 +234,7 @@ class GpuFields(TypedDict, total=False):
 
 
 _GPU_PATHS = {
-    **_in_group("run_queue", "in_effect", "no_preemption", run_queue="trials"),
+    **_in_group("run_queue", "in_effect", "no_preemption", "on_hold", run_queue="trials"),
     **_in_group("memory", memory_total="total", memory_reserved="reserved", memory_movable="movable"),
     **_in_group("availability", "draining", "exclusive_pod", "reserved_for"),
 }
@@ -247,6 +250,8 @@ def change_gpu(gpu: GpuView, **fields: Unpack[GpuFields]) -> GpuView:
     """Return the GPU with these fields changed."""
     changes: dict[str, Any] = {**fields}
     changes |= {name: tuple(changes[name]) for name in ("trials", "run_queue") if name in fields}
+    if "on_hold" in fields:
+        changes["on_hold"] = frozenset(fields["on_hold"])
     return _changed(gpu, changes, _GPU_PATHS)
 
 

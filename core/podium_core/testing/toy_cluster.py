@@ -21,13 +21,13 @@ from podium_core.domain.actions import (
     WriteRunQueues,
 )
 from podium_core.domain.phase import FINAL, TrialPhase, check
+from podium_core.domain.pod_view import PodView, WorkerView
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
     Costs,
     GpuView,
     JobKey,
     JobView,
-    PodView,
     Point,
     Snapshot,
     TrialKey,
@@ -129,7 +129,8 @@ class ToyCluster:
             self.epochs[action.node] = action.epoch
             for uuid, entries in action.gpus:
                 gpu = self.gpus[uuid]
-                queue = replace(gpu.run_queue, trials=tuple(entry.trial for entry in entries))
+                held = frozenset(entry.trial for entry in entries if entry.on_hold)
+                queue = replace(gpu.run_queue, trials=tuple(entry.trial for entry in entries), on_hold=held)
                 self.gpus[uuid] = replace(gpu, run_queue=queue)
 
     def _become(self, trial: TrialView) -> None:
@@ -145,19 +146,24 @@ class ToyCluster:
             self._become(replace(trial, pod=replace(trial.pod, terminating=True)))
 
     def _place(self, key: TrialKey) -> None:
-        """Act as the scheduler: the least loaded GPUs of one node with enough free slots."""
+        """Act as the scheduler: the least loaded GPUs with enough free slots, of one node for each worker."""
         trial = self.trials[key]
-        need = self.jobs[trial.job].gpus.per_trial
-        if trial.pod is None or trial.gpus or trial.phase in FINAL or need == 0:
+        needs = self.jobs[trial.job].gpus
+        if trial.pod is None or trial.gpus or trial.phase in FINAL or needs.per_trial == 0:
             return
         load = {u: sum(u in t.gpus for t in self.trials.values()) for u in self.gpus}
+        workers: list[WorkerView] = []
         for node in sorted({g.node for g in self.gpus.values()}, key=lambda n: (self._node_load(n, load), n)):
             here = [(u, g) for u, g in self.gpus.items() if g.node == node and g.health == "Healthy"]
             free = [u for u, g in here if load[u] < g.slots and not g.availability.draining]
-            if len(free) >= need:
-                chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[:need]))
-                self._become(replace(trial, phase=TrialPhase.GATED, pod=replace(trial.pod, node=node, gpus=chosen)))
-                return
+            if len(free) >= needs.per_worker and len(workers) < needs.workers:
+                chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[: needs.per_worker]))
+                workers.append(WorkerView(len(workers), f"{trial.pod.name}-w{len(workers)}", node, chosen))
+        if len(workers) == needs.workers:
+            gpus = tuple(uuid for worker in workers for uuid in worker.gpus)
+            views = tuple(workers) if needs.workers > 1 else ()
+            pod = replace(trial.pod, node=workers[0].node, gpus=gpus, workers=views)
+            self._become(replace(trial, phase=TrialPhase.GATED, pod=pod))
 
     def _node_load(self, node: str, load: dict[str, int]) -> float:
         mine = [load[u] / g.slots for u, g in self.gpus.items() if g.node == node]
@@ -171,7 +177,7 @@ class ToyCluster:
         kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
         for uuid, gpu in self.gpus.items():
             here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)
-            first = next((k for k in gpu.run_queue.trials if k in here), None)
+            first = self._first(uuid)
             mine = self.trials[first].gpus if first is not None else ()
             if any(self._first(u) != first or kept.get(u, first) != first for u in mine):
                 first = None
@@ -186,7 +192,8 @@ class ToyCluster:
         return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].abilities.suspendable
 
     def _first(self, uuid: str) -> TrialKey | None:
-        return next((k for k in self.gpus[uuid].run_queue.trials if uuid in self.trials[k].gpus), None)
+        queue = self.gpus[uuid].run_queue
+        return next((k for k in queue.trials if k not in queue.on_hold and uuid in self.trials[k].gpus), None)
 
     def _at_work(self, trial: TrialView) -> bool:
         if trial.phase in FINAL or trial.pod is None:

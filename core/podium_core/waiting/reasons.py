@@ -123,6 +123,14 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "PodTerminating": _Kind(_PASSING, "waiting until their old pod is gone"),
         "MigrationInProgress": _Kind(_PASSING, "moving to another node"),
         "ContainerCreating": _Kind(_PASSING, "preparing their pod"),
+        "WorkersNotReady": _Kind(
+            _PASSING, "waiting until all of their workers can run", "Wait; if it lasts, read the events of those pods."
+        ),
+        "WorkerStuck": _Kind(
+            _BLOCKED,
+            "without slots for all of their workers",
+            "Add nodes, or compare CPUs, memory and node selector of the template with the nodes.",
+        ),
         "NoGPUAssigned": _Kind(_PASSING, "waiting for the node to name their GPU"),
         "PodDisrupted": _Kind(_PASSING, "continuing in a new pod"),
         "FreeGPU": _Kind(_PASSING, "about to get a free GPU"),
@@ -163,7 +171,7 @@ def no_usable_gpu(
     job: HyperParamJob, view: JobView, nodes: Sequence[GPUNode], gpus: Sequence[GpuState]
 ) -> Reason | None:
     """Return why no GPU can run a trial of the job; None if one can, or if its trials use none."""
-    need = view.gpus.per_trial
+    need = view.gpus.per_worker
     if need == 0:
         return None
     if not gpus:
@@ -184,7 +192,12 @@ def no_usable_gpu(
         )
         return _reason("NoFittingGPU", f"None of {count(len(gpus), 'GPU')} can run a trial: {listed}")
     names = {gpu.uuid for gpu in usable}
-    most = max(sum(one.uuid in names for one in node.status.gpus) for node in nodes)
+    there = [sum(one.uuid in names for one in node.status.gpus) for node in nodes]
+    most, workers = max(there), view.gpus.workers
+    if workers > 1 and sum(gpus >= need for gpus in there) < workers:
+        text = f"A trial needs {workers} nodes with {count(need, 'GPU')} each (trials.workers, gpus.perTrial), and only"
+        text = f"{text} {count(sum(gpus >= need for gpus in there), 'node')} can give as many."
+        return Reason("TooFewGPUs", text, "Lower trials.workers in a new job, or add nodes.", (), True)
     if need > most:
         text = f"A trial needs {need} GPUs of one node (gpus.perTrial), and no node has more than {most} that it can"
         text = f"{text} use."

@@ -29,12 +29,17 @@ def ensure(cache: Cache, progress: Progress) -> list[Path]:
     """Return the archives; make those that are missing or whose inputs have changed."""
     busybox = _busybox(progress)
     scheduler = cache.bin / "kube-scheduler"
-    shell = _shell_entries(busybox)
+    tools = _shell_entries(busybox)
     return [
-        _make(cache, PAUSE, shell, ["/bin/sh", "-c", _PAUSE_SCRIPT], [busybox]),
-        _make(cache, BUSYBOX, shell, ["/bin/sh"], [busybox]),
+        _make(cache, PAUSE, tools, ["/bin/sh", "-c", _PAUSE_SCRIPT], [busybox]),
+        _make(cache, BUSYBOX, tools, ["/bin/sh"], [busybox]),
         _make(cache, SCHEDULER, [*_entries_of(scheduler)], ["/usr/local/bin/kube-scheduler"], [scheduler]),
     ]
+
+
+def shell(progress: Progress) -> list[Entry]:
+    """Return the entries of an image with a shell and its tools."""
+    return _shell_entries(_busybox(progress))
 
 
 def _make(cache: Cache, image: str, entries: Sequence[Entry], entrypoint: Sequence[str], inputs: list[Path]) -> Path:

@@ -16,6 +16,7 @@ NETNS = Path("/run/netns")
 CONTROL_PLANE_IP = "10.88.0.1"
 SERVICE_CIDR = "10.96.0.0/24"
 SERVICE_IP = "10.96.0.1"
+DNS_IP, CLUSTER_DOMAIN = "10.96.0.10", "cluster.local"
 POD_CIDR = "10.89.0.0/16"
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_devcluster.runtime.network import CONTROL_PLANE_IP, POD_CIDR, NodeAddress
+from podium_devcluster.runtime.network import CLUSTER_DOMAIN, CONTROL_PLANE_IP, DNS_IP, POD_CIDR, NodeAddress
 
 API_SERVER = f"https://{CONTROL_PLANE_IP}:6443"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -16,11 +16,15 @@ PAUSE_IMAGE = "localhost/pause:1"
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """The kubelet settings that tests change: it rotates a container's log that exceeds `log_max_size`."""
+    """The kubelet settings that tests change: it rotates a container's log that exceeds `log_max_size`.
+
+    `dns`: pods ask the cluster's DNS service for names; it has to be installed (`runtime/dns.py`).
+    """
 
     log_max_size: str = "10Mi"
     log_max_files: int = 5
     log_monitor_interval: str = "10s"
+    dns: bool = False
 
 
 def containerd() -> str:
@@ -107,6 +111,8 @@ def kubelet(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> s
         "maxPods": 110,
         "logging": {"verbosity": 2},
     }
+    if settings.dns:
+        config |= {"clusterDNS": [DNS_IP], "clusterDomain": CLUSTER_DOMAIN}
     return json.dumps(config, indent=1) + "\n"
 
 

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from types import UnionType
 
 from podium_cluster.client import Api, ApiError
@@ -36,6 +38,7 @@ from podium_operator.act.pod_manifest import (
 from podium_operator.act.pod_resources import gate_needs_slot, ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.act.postponed_actions import FinalReportWait, PostponedError, RefusedAction, refused_again
 from podium_operator.act.requeue import INVALID, RequeueActuator
+from podium_operator.act.workers import WorkerCreator, all_workers, workers_to_end
 from podium_operator.jobs.events import emit
 from podium_operator.log_fields import about_action
 from podium_operator.metrics import Metrics
@@ -43,6 +46,7 @@ from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.observe.worker_pods import workers_of
 from podium_searchers.base import TrialResult
 from podium_searchers.pbt import propose_child
 from podium_searchers.search import propose, warm_start_results
@@ -58,7 +62,7 @@ log = logging.getLogger(__name__)
 def _superseded(cluster: ClusterState) -> Iterator[PodState]:
     """Yield pods that still run though a later attempt of their trial exists: both would write to one folder."""
     for pods in cluster.pods_by_trial.values():
-        for pod in pods[1:]:
+        for pod in chain.from_iterable(map(workers_of, pods[1:])):
             if pod.facts.phase not in ("Succeeded", "Failed") and not pod.facts.deleting:
                 yield pod
 
@@ -93,6 +97,7 @@ class Actuator:
         self._run_queue_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being created
         self._refused: dict[TrialKey, RefusedAction] = {}
         self._requeues = RequeueActuator(api, MANAGER)
+        self._workers = WorkerCreator(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
         self._sent: dict[TrialKey, float] = {}  # when, by a monotonic clock
@@ -114,13 +119,16 @@ class Actuator:
         await asyncio.gather(*(self._request_migration(pod, target) for pod, target in annotation_changes(cluster)))
         await asyncio.gather(*(self._delete_superseded(pod) for pod in _superseded(cluster)))
         await self._carry_out_all(cluster, actions, DeletePod | Requeue)
+        await asyncio.gather(*(self._requeues.end_worker(pod, reason) for pod, reason in workers_to_end(cluster)))
         await self._carry_out_all(cluster, actions, WriteRunQueues)
 
     async def write_run_queues_only(self, cluster: ClusterState, actions: Iterable[Action]) -> None:
         """Write run queues between two reconciles, unless a pod has to be deleted or an agent asked first."""
         actions = tuple(actions)
-        deletes = any(isinstance(action, DeletePod | Requeue) for action in actions) or any(_superseded(cluster))
-        if not (deletes or any(annotation_changes(cluster))):
+        deletes = any(isinstance(action, DeletePod | Requeue) for action in actions)
+        if not (
+            deletes or any(_superseded(cluster)) or any(workers_to_end(cluster)) or any(annotation_changes(cluster))
+        ):
             await self._carry_out_all(cluster, actions, WriteRunQueues)
 
     async def create(self, cluster: ClusterState, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
@@ -196,8 +204,7 @@ class Actuator:
             case CreatePod():
                 return await self._create_pod(cluster, action)
             case DeletePod():
-                pod = cluster.latest_pod.get(action.trial)
-                if pod is not None and not pod.facts.deleting:
+                for pod in all_workers(cluster.latest_pod.get(action.trial)):
                     await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
             case Requeue():
                 await self._requeues.carry_out(cluster, action)
@@ -234,6 +241,7 @@ class Actuator:
                         message=rank.message[:LONGEST_MESSAGE],
                         gain=rank.gain,
                         preempts=True if position == 0 and uuid in action.preempting else None,
+                        on_hold=True if rank.on_hold else None,
                     )
                     for position, rank in enumerate(ranks)
                 ],
@@ -302,7 +310,11 @@ class Actuator:
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
             origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot)
-            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))
+            make = partial(make_pod, job, trial, action.attempt, self._rules, origin)
+            if job.spec.trials.workers > 1:
+                await self._workers.create(cluster, trial, action.attempt, job.spec.trials.workers, make)
+            else:
+                await self._create(PODS, make())
         except ParentLostError as error:
             return EndTrial(action.trial, TrialPhase.FAILED, "ParentLost", f"The trial cannot start: {error}.")
         except ApiError as error:

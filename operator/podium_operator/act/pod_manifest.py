@@ -36,6 +36,7 @@ from podium_operator.act.pod_resources import (
     moved_bytes,
     remove_slots,
 )
+from podium_operator.act.worker_manifests import make_worker, worker_environment, worker_labels
 
 Manifest = dict[str, Any]
 
@@ -93,20 +94,26 @@ def make_pod(
     attempt: int,
     rules: PodRules,
     origin: PodOrigin = NO_ORIGIN,
+    rank: int = 0,
 ) -> Manifest:
-    """Return the manifest of an attempt's pod."""
+    """Return the manifest of an attempt's pod; `rank`: of its worker."""
     spec, whole_gpu, migration = job.spec, origin.whole_gpu, origin.migration
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
     made = origin.inheritance
     resume = checkpoint_volume.resume_point(job, trial, attempt, origin.nodes) if made is None else made.resume
+    if rank and resume is not None and resume.node is not None:
+        resume = None  # the checkpoint is in a folder of another node
     downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
     memory = declared_memory(job, whole_gpu)
     path = resume.path if resume else None
-    variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
+    variables = {
+        **environment(job, trial, attempt, grace=grace, resume=path, memory=memory),
+        **worker_environment(job, trial, rank),
+    }
     conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
     folder = spec.checkpoint.path if spec.checkpoint else None
     words = Substitution(trial.spec.parameters, folder, conditional, spec.metrics.port)
@@ -132,7 +139,7 @@ def make_pod(
         if rules.runtime_class is not None:
             pod.setdefault("runtimeClassName", rules.runtime_class)
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
-        add_slots(main, rules.resource, spec.gpus.per_trial)
+        add_slots(main, rules.resource, spec.gpus_per_worker)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
         if rules.limits_gpu_memory and memory is not None and whole_gpu is None:
             limit_gpu_memory(main, memory)
@@ -149,6 +156,10 @@ def make_pod(
             checkpoint_volume.add_hook(main)
     hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
+    if spec.trials.workers > 1:
+        make_worker(pod, trial, rank, TRIAL_LABEL)
+        metadata["name"] = pod_name(trial.metadata.name, attempt, rank)
+        metadata["labels"] |= worker_labels(job, rank)
     if migration is not None:
         _continue_from_image(pod, main, metadata, migration)
     if downsized:

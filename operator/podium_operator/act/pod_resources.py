@@ -70,14 +70,14 @@ def limit_gpu_memory(container: dict[str, Any], memory: int) -> None:
 
 
 def moved_bytes(spec: JobSpec) -> int:
-    """Return the GPU memory (bytes) of one trial on all of its GPUs; 0 if it is never moved off them.
+    """Return the GPU memory (bytes) of one pod on all of its GPUs; 0 if it is never moved off them.
 
     GPU memory that `cuda-checkpoint` moves becomes memory of the trial's processes. Without a higher limit the kernel
     would kill them. Only a request from the beginning keeps other pods from using that memory while the trial runs.
     """
     if CUDA_CHECKPOINT not in spec.suspension.methods or spec.gpus.memory is None:
         return 0
-    return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
+    return to_bytes(spec.gpus.memory) * spec.gpus_per_worker
 
 
 def add_memory(container: dict[str, Any], more: int) -> None:

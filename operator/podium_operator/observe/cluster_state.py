@@ -15,6 +15,7 @@ from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.waiting_pods import UnplacedPodState
+from podium_operator.observe.worker_pods import combine
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,25 @@ class ClusterState:
 
     @cached_property
     def pods_by_trial(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
-        """Pods that exist, by their trial, the latest attempt first."""
+        """Pods that exist, by their trial, the latest attempt first; the pods of several workers are combined."""
+        attempts: dict[tuple[TrialKey, int], list[PodState]] = {}
+        for pod in self.pods:
+            attempts.setdefault((pod.trial_key, pod.attempt), []).append(pod)
+        grouped: dict[TrialKey, list[PodState]] = {}
+        for (key, _), pods in attempts.items():
+            combined = combine(pods, self.deleted_pods.get(key), self.now)
+            if combined is not None:
+                grouped.setdefault(key, []).append(combined)
+        return {key: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for key, pods in grouped.items()}
+
+    @cached_property
+    def worker_pods(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
+        """All pods of trials that have several workers, by their trial."""
         grouped: dict[TrialKey, list[PodState]] = {}
         for pod in self.pods:
-            grouped.setdefault(pod.trial_key, []).append(pod)
-        return {key: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for key, pods in grouped.items()}
+            if pod.size > 1:
+                grouped.setdefault(pod.trial_key, []).append(pod)
+        return {key: tuple(pods) for key, pods in grouped.items()}
 
     @cached_property
     def latest_pod(self) -> Mapping[TrialKey, PodState]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from podium_core.domain.observe import (
     FINAL_REPORT_SECONDS,
+    DerivedPhase,
     PodEnd,
     TrialFacts,
     classify_end,
@@ -22,6 +23,7 @@ from podium_core.domain.observe import (
     retry_delay,
 )
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
+from podium_core.domain.pod_view import WorkerView
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Disruptions
@@ -29,6 +31,7 @@ from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.worker_pods import WORKER_ENDED, combined_state, without_slots, workers_of
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
@@ -72,6 +75,7 @@ class Observation:
     started: bool
     ended_at: float | None
     delays: PodDelays = PodDelays()
+    workers: tuple[WorkerView, ...] = ()  # of a trial that has several: those that have a pod
 
 
 def observe(cluster: ClusterState) -> Mapping[TrialKey, Observation]:
@@ -117,23 +121,24 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     job = cluster.job_by_key.get(job_key(trial))
     unreported = unreported_ends(cluster, trial, attempt)
     before = status.failures + sum(end.kind == "TrialFailure" for end in unreported)
-    gpus_of_pod = cluster.gpus_by_pod.get(current_pod.uid, ()) if current_pod else ()
-    node = current_pod.facts.node if current_pod else None
+    slots = _slots(cluster, current_pod)
+    node = current_pod.node if current_pod else None
+    nodes = {one.facts.node for one in workers_of(current_pod)} if current_pod else {None}
     last = cluster.deleted_pods.get(trial_key(trial))
     facts = TrialFacts(
         current=current,
-        pod=current_pod.facts if current_pod else None,
-        had_pod=status.pod is not None,
-        agent_state=gpus_of_pod[0][2].state.value if gpus_of_pod else None,
+        pod=current_pod.facts if current_pod and not current_pod.missing else None,
+        had_pod=status.pod is not None or (current_pod is not None and current_pod.missing),
+        agent_state=_agent_state(cluster, current_pod, current),
         failures=before,
         retries=job.spec.trials.retries if job else 0,
         stopped=trial.spec.stopped,
-        agent_fresh=node not in cluster.unresponsive,
+        agent_fresh=cluster.unresponsive.isdisjoint(nodes),
         complete=_is_complete(trial, job, current_pod),
         reason=status.reason,
         disruption=last.facts.disruption if last is not None and last.attempt == attempt else "",
     )
-    derived = derive_phase(facts)
+    derived = _name_worker(derive_phase(facts), current_pod)
     phase = next_phase(current, derived)
     if derived.own_failure and facts.agent_fresh and _may_be_disrupted(cluster, trial, current_pod):
         phase = current
@@ -166,7 +171,7 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         # the ended pod of a requeued trial is not used any more: the planner creates a new one
         pod=None if waits else current_pod,
         node=node,
-        gpus=tuple(gpu for _, gpu, _ in gpus_of_pod),
+        gpus=() if current_pod and without_slots(current_pod, slots) else tuple(chain.from_iterable(slots.values())),
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
         delays=PodDelays(
@@ -175,7 +180,38 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
             terminating=deleting and not waits,
             overdue=deleting and not waits and _termination_overdue(cluster, current_pod),
         ),
+        workers=_workers(current_pod, slots),
     )
+
+
+def _slots(cluster: ClusterState, pod: PodState | None) -> Mapping[str, tuple[str, ...]]:
+    """Return the GPUs on which each pod of the attempt has a slot, by the pod's uid."""
+    there = {} if pod is None else {one.uid: cluster.gpus_by_pod.get(one.uid, ()) for one in workers_of(pod)}
+    return {uid: tuple(gpu for _, gpu, _ in found) for uid, found in there.items() if found}
+
+
+def _workers(pod: PodState | None, slots: Mapping[str, tuple[str, ...]]) -> tuple[WorkerView, ...]:
+    """Return the workers of a trial that has several."""
+    workers = () if pod is None else pod.workers
+    return tuple(WorkerView(one.rank, one.name, one.facts.node, slots.get(one.uid, ())) for one in workers)
+
+
+def _agent_state(cluster: ClusterState, pod: PodState | None, current: TrialPhase) -> str | None:
+    """Return the state that the agents report for the trial, or None."""
+    if pod is None:
+        return None
+    found = [cluster.gpus_by_pod.get(one.uid, ()) for one in workers_of(pod) if one.facts.phase != "Succeeded"]
+    states = [gpus[0][2].state.value if gpus else None for gpus in found]
+    return combined_state(states, current) if states else None
+
+
+def _name_worker(derived: DerivedPhase, pod: PodState | None) -> DerivedPhase:
+    """Return the phase with the worker in its message that failed, was lost or does not start."""
+    if pod is None or not pod.workers or derived.reason in ("WaitingForPod", WORKER_ENDED, *REQUEUES):
+        return derived
+    if not (derived.problem or derived.phase in (TrialPhase.FAILED, TrialPhase.REQUEUED)):
+        return derived
+    return replace(derived, message=f"Worker {pod.decisive}: {derived.message}")
 
 
 def unreported_ends(cluster: ClusterState, trial: TrialState, attempt: int) -> tuple[PodEnd, ...]:
@@ -197,7 +233,8 @@ def unreported_ends(cluster: ClusterState, trial: TrialState, attempt: int) -> t
     for number in range(written, attempt):
         reason = status.reason if number == status.attempt else ""
         last = deleted if deleted is not None and deleted.attempt == number else None
-        ends.append(classify_end(pods[number].facts) if number in pods else _end_of_deleted_pod(last, reason))
+        ended = number in pods and not pods[number].missing
+        ends.append(classify_end(pods[number].facts) if ended else _end_of_deleted_pod(last, reason))
     return tuple([end for end in ends if end.kind in ("Disrupted", "TrialFailure")])
 
 

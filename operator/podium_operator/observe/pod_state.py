@@ -14,7 +14,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template.pod_template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL
+from podium_core.schema.trial import JOB_LABEL, RANK_LABEL, WORKERS_LABEL
 from podium_operator.act.pod_manifest import (
     ATTEMPT_LABEL,
     HOLDS_GPU,
@@ -104,11 +104,24 @@ class PodState:
     migrated: bool = False  # it continues from the image of a live trial
     deletion_deadline: float | None = None  # time at which a pod that is being deleted should be gone
     startable_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
+    rank: int = 0  # of its worker
+    size: int = 1  # number of pods of its attempt
+    # of the pod that stands for several workers (`worker_pods`)
+    workers: tuple[PodState, ...] = ()  # their pods that exist, by rank
+    decisive: int = 0  # rank of the worker that `facts` are about
+    missing: bool = False  # that worker's pod is gone, and the others have ended
+    broken: bool = False  # a worker has failed, is being deleted or is gone
 
     @property
     def trial_key(self) -> TrialKey:
         """Key of its trial, which is in the pod's namespace: an owner reference does not cross namespaces."""
         return TrialKey(self.namespace, self.trial, self.trial_uid)
+
+    @property
+    def node(self) -> str | None:
+        """Node of worker 0, or None."""
+        first = next((one for one in self.workers if one.rank == 0), None if self.workers else self)
+        return None if first is None else first.facts.node
 
 
 def parse_pod(payload: Mapping[str, Any]) -> PodState:
@@ -143,6 +156,8 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         deletion_deadline=deletion_deadline.timestamp() if deletion_deadline else None,
         # the kubelet writes these times, by a clock that may be behind the API server's
         startable_since=max(since, created) if (since := _startable_since(pod.status)) else 0.0,
+        rank=int(labels.get(RANK_LABEL, "0")),
+        size=int(labels.get(WORKERS_LABEL, "1")),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
     Attempts,
@@ -17,7 +18,6 @@ from podium_core.domain.snapshot import (
     Intent,
     JobKey,
     JobView,
-    PodView,
     Relocation,
     RunQueueView,
     Snapshot,
@@ -194,6 +194,7 @@ def _pod(observation: Observation) -> PodView:
         termination_overdue=observation.delays.overdue,
         stuck=observation.delays.stuck,
         waits_for_capacity=observation.delays.stuck and pod is not None and lacks_capacity(pod.facts),
+        workers=() if observation.phase in FINAL else observation.workers,
     )
 
 
@@ -243,5 +244,6 @@ def _run_queue(node: GPUNode, gpu: GpuStatus, run_queue: GpuRunQueue) -> RunQueu
     return RunQueueView(
         trials=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in run_queue.run_queue),
         in_effect=gpu.epoch == node.spec.epoch,
+        on_hold=frozenset([TrialKey(e.namespace, e.trial, e.uid) for e in run_queue.run_queue if e.on_hold]),
         no_preemption=not run_queue.preempts and node.status.observed_epoch == node.spec.epoch,
     )

@@ -33,6 +33,7 @@ from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.observe.waiting_pods import UnplacedPodState, parse_unplaced_pod
+from podium_operator.observe.worker_pods import with_deleted
 from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
 from podium_operator.settings import OperatorSettings
 
@@ -219,7 +220,7 @@ class WatchCaches:
             return
         known = self._deleted_pods.get(before.trial_key)
         if known is None or known.attempt <= before.attempt:
-            self._deleted_pods[before.trial_key] = before
+            self._deleted_pods[before.trial_key] = with_deleted(known, before)
 
     def _with_written(self, node: GPUNode) -> GPUNode:
         """Return the node with the run queues that were written last, until the cache shows them."""

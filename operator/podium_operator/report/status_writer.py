@@ -35,7 +35,10 @@ from podium_operator.reservations.condition import ReservationCondition
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 # fields whose change is urgent: everything else in a status is a figure or a sentence about figures
-URGENT = ("phase", "attempt", "failures", "pod", "nodes", "observedGeneration", "finishedAt", "migration", "rebalanced")
+URGENT = (
+    *("phase", "attempt", "failures", "pod", "nodes", "workers"),
+    *("observedGeneration", "finishedAt", "migration", "rebalanced"),
+)
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 

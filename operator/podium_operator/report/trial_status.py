@@ -15,6 +15,7 @@ from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndTrial, TrialRank
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.pod_view import WorkerView
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
@@ -90,6 +91,8 @@ def trial_status(
             status["node"] = observation.node
         if observation.gpus:
             status["gpus"] = list(observation.gpus)
+        if observation.workers and not status.get("workers"):
+            status["workers"] = [_worker(one) for one in observation.workers]
     started = _iso(stored.started_at) or (
         timestamp(now) if observation.started or phase is TrialPhase.SUCCEEDED else None
     )
@@ -112,6 +115,15 @@ def trial_status(
     if conditions:
         status["conditions"] = conditions
     return status
+
+
+def _worker(worker: WorkerView) -> Manifest:
+    return {
+        "rank": worker.rank,
+        "pod": worker.name,
+        **({"node": worker.node} if worker.node else {}),
+        **({"gpus": list(worker.gpus)} if worker.gpus else {}),
+    }
 
 
 def _memory_conditions(trial: TrialState, observation: Observation, now: float) -> list[Manifest]:
@@ -214,6 +226,8 @@ def _kept_fields(trial: TrialState) -> Manifest:
         kept["node"] = stored.node
     if stored.gpus:
         kept["gpus"] = list(stored.gpus)
+    if stored.workers:
+        kept["workers"] = [one.model_dump(mode="json", exclude_defaults=True) for one in stored.workers]
     if stored.rank is not None:
         kept["rank"] = stored.rank
     return kept

@@ -263,7 +263,7 @@ class ReservationController:
             request.pool,
             rules,
             nodes=pool_demand.nodes,
-            together=pool_demand.together,
+            spread="together" if pool_demand.together else "apart" if pool_demand.apart else None,
             grace_seconds=grace,
         )
         await self._api.create(PODS, manifest, manager=MANAGER)

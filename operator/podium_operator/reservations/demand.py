@@ -14,6 +14,7 @@ from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.exploitation import most_at_once
+from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import ReservationPodState
@@ -33,12 +34,14 @@ def needs_gpus(job: JobView) -> bool:
 class PoolDemand:
     """Demand of a pool. `nodes`: the only nodes where a further GPU helps; empty: anywhere.
 
-    `together`: some trials need several GPUs, and the GPUs of one trial must be on one node.
+    `together`: some pods need several GPUs, which must be on one node. `apart`: some trials have several workers, whose
+    GPUs must be on different nodes.
     """
 
     demand: Demand
     nodes: tuple[str, ...] = ()
     together: bool = False
+    apart: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +56,7 @@ class _Need:
     lost: set[str] = field(default_factory=set)
     free: int = 0
     together: bool = False
+    apart: bool = False
 
 
 def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> Mapping[Pool, PoolDemand]:
@@ -60,9 +64,11 @@ def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> 
 
     A pool requests at most `max_gpus` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU
     whose reservation has ended can continue only there. While such a trial waits, idle reservations do not count:
-    another GPU must be requested. It must be on that node if no other trial could use a GPU elsewhere. O(trials + jobs
-    + GPUs).
+    another GPU must be requested. It must be on that node if no other trial could use a GPU elsewhere. A job that gets
+    nothing from its queue (its budget is spent, for example) needs no further GPU. O(trials + jobs + GPUs).
     """
+    rules = QueueRules.of(snapshot)
+    blocked = () if rules is None else rules.obstacles
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     trials: dict[JobKey, list[TrialView]] = {}
     for trial in snapshot.trials:
@@ -70,17 +76,19 @@ def pool_demands(snapshot: Snapshot, max_gpus: int, default_queue: str = "") -> 
     needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
         if needs_gpus(job):
-            _add(needs.setdefault(pool_of(job, default_queue), _Need()), job, trials.get(job.key, ()), gpus)
+            need = needs.setdefault(pool_of(job, default_queue), _Need())
+            _add(need, job, trials.get(job.key, ()), gpus, blocked=job.key in blocked)
     idle = Counter(
         gpu.availability.reserved_for for gpu in snapshot.gpus if gpu.availability.reserved_for and not gpu.trials
     )
     return {pool: _pool_demand(need, idle[pool.namespace], gpus, max_gpus) for pool, need in needs.items()}
 
 
-def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
+def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView], *, blocked: bool) -> None:
     if job.state.suspended:
         return
-    need.together |= job.gpus.per_trial > 1
+    need.together |= job.gpus.per_worker > 1
+    need.apart |= job.gpus.workers > 1
     left = most_at_once(job, trials, sum(trial.phase not in FINAL for trial in trials))
     wanted = left if job.limits.parallel is None else min(job.limits.parallel, left)
     for trial in trials:
@@ -92,13 +100,16 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
         need.placed.update(trial.gpus)
         need.lost.update(trial.gpus if lost else ())
         wanted -= 1
-    need.free += max(0, wanted) * job.gpus.per_trial
+    if not blocked:
+        need.free += max(0, wanted) * job.gpus.per_trial
 
 
 def _pool_demand(need: _Need, idle: int, gpus: Mapping[str, GpuView], max_gpus: int) -> PoolDemand:
     free = max(need.free, idle) if need.lost else need.free
     nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
-    return PoolDemand(Demand(len(need.placed) + free, max_gpus), tuple(nodes), need.together)
+    return PoolDemand(
+        Demand(len(need.placed) + free, max_gpus), tuple(nodes), need.together, need.apart and not need.together
+    )
 
 
 def reservations_from(

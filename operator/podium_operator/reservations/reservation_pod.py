@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from podium_core.planning.slots.gpu_reservations import Pool
 
@@ -25,13 +25,14 @@ COST_ANNOTATION = "podium.dev/preemption-cost"  # GPU-seconds
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of nodes, set by NVIDIA's GPU feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"
-_BESIDE_OTHERS: Manifest = {  # only preferred: if no node can hold all of them, some are better than none
+_OTHERS: Manifest = {  # only preferred: if no node can hold all of them, some are better than none
     "weight": 100,
     "podAffinityTerm": {
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchExpressions": [{"key": RESERVATION_LABEL, "operator": "Exists"}]},
     },
 }
+_AFFINITIES = {"together": "podAffinity", "apart": "podAntiAffinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,14 @@ def make_reservation_pod(
     *,
     grace_seconds: int,
     nodes: Sequence[str] = (),
-    together: bool = False,
+    spread: Literal["together", "apart"] | None = None,
 ) -> Manifest:
     """Return the manifest, which Pod Security `restricted` admits.
 
     Raises ValueError for `grace_seconds` below 1.
 
     `grace_seconds`: the longest time in which a trial of the pool is suspended or writes a checkpoint. `nodes`: the
-    only nodes where the GPU helps; empty: anywhere. `together`: prefer nodes with other reservations.
+    only nodes where the GPU helps; empty: anywhere. `spread`: prefer nodes with, or without, other reservations.
     """
     if grace_seconds < 1:
         raise ValueError(f"grace_seconds must be at least 1 (got {grace_seconds}): trials need time to release the GPU")
@@ -97,8 +98,8 @@ def make_reservation_pod(
     if pool.products or nodes:
         terms = {"nodeSelectorTerms": _terms(pool.products, nodes)}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    if together:
-        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [_BESIDE_OTHERS]}
+    if spread is not None:
+        affinity[_AFFINITIES[spread]] = {"preferredDuringSchedulingIgnoredDuringExecution": [_OTHERS]}
     if affinity:
         spec["affinity"] = affinity
     owner = {

@@ -280,8 +280,11 @@ def _on_gpus(
             names.update({gpu.uuid: f"{node.metadata.name}-gpu{place}" for place, gpu in enumerate(there)})
     if not specs:
         return "No GPU that the job could use is known to become free."
-    if max(spec.gpus for spec in specs) < search.view.gpus.per_trial:
-        return f"No node has {search.view.gpus.per_trial} GPUs that the job could use."
+    need = search.view.gpus
+    if sum(spec.gpus >= need.per_worker for spec in specs) < need.workers:
+        where = "No node has" if need.workers == 1 else f"No {need.workers} nodes have"
+        each = "" if need.workers == 1 else " each"
+        return f"{where} {need.per_worker} GPUs{each} that the job could use."
     assumptions = [
         f"{count(len(names), 'GPU')} can run trials of this search, and that remains so",
         "no further job arrives, and nothing fails",

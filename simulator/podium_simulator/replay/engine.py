@@ -18,13 +18,14 @@ from collections.abc import Iterable
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
+from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, judge_switch
 from podium_core.policies.base import Admission, Policy, Ranked
 from podium_core.policies.best_so_far import BestSoFar
 from podium_simulator.replay.history import Evaluation, History
 from podium_simulator.replay.samples import Machine, Sample
-from podium_simulator.replay.state import DEFAULT_RULES, JOB, ReplayState, Rules, SimGpu, SimTrial, new_state
+from podium_simulator.replay.state import DEFAULT_RULES, ReplayState, Rules, SimGpu, SimTrial, new_state
 
 _INSTANT = 1e-6  # seconds: closer than this to an evaluation counts as at it
 
@@ -203,7 +204,7 @@ def _choose(state: ReplayState, gpu: SimGpu) -> SimTrial | None:
     held = state.now - gpu.since if rules.measured_slices else math.inf
     incumbent = CurrentHolder(Standing(holder.view, setup.job, policy, own), held)
     rival = Standing(chosen.view, setup.job, policy, best)
-    return chosen if judge_switch(rival, incumbent, costs, {JOB: len(state.gpus)}, lambda: 1.0).switch else holder
+    return chosen if judge_switch(rival, incumbent, costs, HeldGpus(), lambda: 1.0).switch else holder
 
 
 def _eligible(trial: SimTrial, gpu: SimGpu) -> bool:

@@ -9,6 +9,7 @@ from itertools import compress
 from types import MappingProxyType
 
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Abilities,
     GpuNeeds,
@@ -17,7 +18,6 @@ from podium_core.domain.snapshot import (
     JobLimits,
     JobState,
     JobView,
-    PodView,
     Point,
     Snapshot,
     TrialKey,

@@ -7,6 +7,10 @@ It is separate from the real agent, which the simulator may not import. The shar
 - A trial holds all of its GPUs or none.
 - Claims are made in one global order.
 - The next trial starts only when the previous one has left the GPU.
+- A trial whose entry is on hold may not run: `Gpu.run_queue` lacks it.
+
+The agents of several nodes suspend and resume the workers of a trial at the same moment here. In a cluster each one
+does so when it has read its own run queues.
 """
 
 from __future__ import annotations
@@ -34,16 +38,20 @@ def next_steps(node: Node) -> list[tuple[Trial, Step]]:
         return []
     if node.silent:  # a running trial checkpoints by itself when the kubelet asks it to end
         return [(t, Step.CHECKPOINT) for t in node.trials if t.pod.asked_to_end and t.pod.stage is PodStage.RUNNING]
+    # the agent of another of its nodes cannot act: its worker remains as it is, and the others wait for it
+    fixed = [t for t in node.trials if any(not one.up or one.silent for one in t.pod.nodes)]
     working = _trials_to_run(node)
     steps: list[tuple[Trial, Step]] = []
     for trial in node.trials:
         pod, chosen = trial.pod, trial in working
+        if trial in fixed and not pod.asked_to_end:
+            continue
         if pod.stage in (PodStage.LOADING, PodStage.RUNNING):
             if pod.asked_to_end and pod.stage is PodStage.RUNNING:
                 steps.append((trial, Step.CHECKPOINT))
             elif not chosen and trial.freezes:
                 steps.append((trial, Step.SUSPEND))
-        elif chosen and pod.stage in (PodStage.GATED, PodStage.SUSPENDED) and _free(pod, node):
+        elif chosen and pod.stage in (PodStage.GATED, PodStage.SUSPENDED) and _free(pod):
             if pod.stage is PodStage.SUSPENDED:
                 steps.append((trial, Step.RESUME))
             else:
@@ -111,7 +119,7 @@ def _position(trial: Trial, gpu: Gpu) -> int | None:
         return None
 
 
-def _free(pod: SimPod, node: Node) -> bool:
+def _free(pod: SimPod) -> bool:
     """Return whether the pod's GPUs are free: another pod neither uses them nor is leaving them."""
-    others = [trial.pod for trial in node.trials if trial.pod is not pod]
+    others = [trial.pod for node in pod.nodes for trial in node.trials if trial.pod is not pod]
     return not any(other.occupies and not set(pod.gpus).isdisjoint(other.gpus) for other in others)

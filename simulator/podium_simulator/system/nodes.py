@@ -74,7 +74,7 @@ class NodeEvents:
     def _read_run_queues(self, node: Node) -> None:
         """Start a new agent, which reads the latest run queues."""
         for gpu in node.gpus:
-            gpu.run_queue, gpu.agent_epoch = gpu.view.run_queue.trials, gpu.newest_epoch
+            gpu.run_queue, gpu.agent_epoch = gpu.view.run_queue.startable, gpu.newest_epoch
 
     def _fall_silent(self, node: Node) -> None:
         if node.up:  # else it is silent already

@@ -233,9 +233,11 @@ class Operator:
 
     def _restore_pod(self, trial: Trial, gpus: tuple[Gpu, ...], *, holds: bool) -> None:
         """Put the pod of a trial that exists already on its GPUs: it trains, is suspended, or waits at its gate."""
-        started, pod, node = trial.training.trained > 0.0, trial.pod, gpus[0].node
-        pod.node, pod.gpus, pod.created = node, gpus, self._queue.now
-        node.trials.append(trial)
+        started, pod = trial.training.trained > 0.0, trial.pod
+        pod.bind(gpus)
+        pod.created = self._queue.now
+        for node in pod.nodes:
+            node.trials.append(trial)
         if started or holds:
             self._writer.start(trial)
         if started and not holds:
@@ -249,13 +251,15 @@ class Operator:
         run_queues: dict[str, tuple[TrialKey, ...]] = {}
         for uuid, places in action.gpus:
             keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
-            if keys and keys[0] != next(iter(gpu.view.run_queue.trials), None):
-                first = places[0]
+            on_hold = frozenset([place.trial for place in places if place.on_hold])
+            old, new = gpu.view.run_queue, RunQueueView(keys, on_hold=on_hold)
+            first = next((place for place in places if not place.on_hold), None)
+            if first is not None and first.trial != next(iter(old.startable), None):
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
-            gpu.view = replace(gpu.view, run_queue=RunQueueView(keys))
+            gpu.view = replace(gpu.view, run_queue=new)
             gpu.newest_epoch, gpu.preempts = action.epoch, uuid in action.preempting
-            run_queues[uuid] = keys
+            run_queues[uuid] = new.startable
         self._queue.after(
             self._timing.order, self._run_queue_arrived, self._nodes[action.node], action.epoch, run_queues
         )

@@ -139,8 +139,9 @@ class Pods:
 
     def _enter(self, trial: Trial, stage: PodStage | None) -> None:
         now, pod, gpu_time = self._queue.now, trial.pod, trial.gpu_time
-        if pod.node is not None and self._telemetry.lags:
-            self._telemetry.record_change(pod.node)
+        if self._telemetry.lags:
+            for node in pod.nodes:
+                self._telemetry.record_change(node)
         before = pod.stage
         if before is PodStage.RUNNING:
             trial.training.pause(now)
@@ -185,10 +186,12 @@ class Pods:
         gpus = place(trial, self._nodes)
         if not gpus:
             return False
-        pod, node = trial.pod, gpus[0].node
-        self._telemetry.record_change(node)
-        pod.node, pod.gpus, pod.stuck = node, gpus, False
-        node.trials.append(trial)
+        pod = trial.pod
+        pod.bind(gpus)
+        pod.stuck = False
+        for node in pod.nodes:
+            self._telemetry.record_change(node)
+            node.trials.append(trial)
         known = trial.job.spec.fact(trial.number).gate
         gate = self._timing.gate if known is None else max(0.0, pod.created + known - self._queue.now)
         self._then(trial, PodStage.CREATING, gate, self._at_gate)
@@ -347,18 +350,19 @@ class Pods:
         trial.training.discard_unsaved(written, saves_evaluations=saves)
 
     def _release(self, trial: Trial) -> None:
-        node = trial.pod.node
+        nodes = trial.pod.nodes
         self._enter(trial, None)
         trial.pod.release()
-        if node is not None:
+        for node in nodes:
             node.trials.remove(trial)
             self._reports.node_changed(node)
+        for node in nodes:
             self.run_agent(node)
         self.retry()
 
     def _run_agent_of(self, trial: Trial) -> None:
-        if trial.pod.node is not None:
-            self.run_agent(trial.pod.node)
+        for node in trial.pod.nodes:
+            self.run_agent(node)
 
     def stop_with_node(self, trial: Trial) -> None:
         """Stop the trial of a failed node; this is not known yet."""

@@ -58,9 +58,8 @@ class Reports:
     def state_changed(self, trial: Trial) -> None:
         """Report a trial's changed state at once."""
         self._states[trial] = None
-        node = trial.pod.node
         self._more |= trial.pod.stage not in _ON_THE_WAY
-        if node is not None:
+        for node in trial.pod.nodes:
             self._nodes[node.spec.name] = node
         self._soon()
 
@@ -103,9 +102,9 @@ class Reports:
         states, nodes, more = self._states, self._nodes, self._more
         self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
-            stage, node = trial.pod.stage, trial.pod.node
+            stage = trial.pod.stage
             # otherwise no agent is left to report it
-            if stage is not None and (node is None or (node.up and (not node.silent or stage in _BY_ITSELF))):
+            if stage is not None and all(n.up and (not n.silent or stage in _BY_ITSELF) for n in trial.pod.nodes):
                 self._see(trial, PHASES[stage])
         for node in nodes.values():
             for gpu in node.gpus:
@@ -144,6 +143,7 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
             old.run_queue.trials,
             in_effect=gpu.effective_epoch == gpu.newest_epoch,
             no_preemption=gpu.agent_epoch == gpu.newest_epoch and not gpu.preempts,
+            on_hold=old.run_queue.on_hold,
         ),
         memory=GpuMemory(old.memory.total, reserved_bytes(here)),
         availability=old.availability,

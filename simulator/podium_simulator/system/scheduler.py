@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.policies.base import PlacementQuery
@@ -19,6 +20,8 @@ from podium_simulator.system.telemetry import load_percent, reserved_bytes
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     """Return the GPUs whose slots the pod gets, all on one node; empty where nothing fits.
 
+    The workers of a trial get as many nodes, the best first. The real scheduler places one pod at a time.
+
     A node without a recent report scores 5 of 10, below the best known node. So it is used only if no other node fits.
     O(GPUs log GPUs) of the nodes that have trials, and of one of each kind of nodes without any: there may be thousands
     of these.
@@ -27,7 +30,7 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     if trial.migration is not None and trial.starts_from_image:  # by its required affinity
         known = trial.migration.target
     empty: dict[tuple[int, int, int], float | None] = {}
-    best: tuple[float, str, Node] | None = None
+    found: list[tuple[float, str, Node]] = []
     for node in nodes:
         if not node.up or node.draining or (known and known != node.spec.name):
             continue
@@ -38,14 +41,19 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
             if kind not in empty:
                 empty[kind] = _cost(need, node)
             cost = empty[kind]
-        if cost is not None and (best is None or (cost, node.spec.name) < best[:2]):
-            best = cost, node.spec.name, node
-    if best is None:
+        if cost is not None:
+            found.append((cost, node.spec.name, node))
+    workers = trial.job.view.gpus.workers
+    if len(found) < workers:
         return ()
-    node = best[2]
+    best = (min(found),) if workers == 1 else nsmallest(workers, found)
+    return tuple([gpu for _, _, node in best for gpu in _least_loaded(need, node)])
+
+
+def _least_loaded(need: PodNeed, node: Node) -> list[Gpu]:
     chosen = sorted(_open(need, _view(node)), key=lambda gpu: (gpu.trials, gpu.uuid))[: need.gpus]
     names = {gpu.uuid for gpu in chosen}
-    return tuple(gpu for gpu in node.gpus if gpu.uuid in names)
+    return [gpu for gpu in node.gpus if gpu.uuid in names]
 
 
 def _cost(need: PodNeed, node: Node) -> float | None:
@@ -63,9 +71,9 @@ def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
 
 
 def _need(job: Job) -> PodNeed:
-    """Return the pod's needs. Simulated GPUs have no product: a request for one is always met."""
+    """Return the needs of each pod. Simulated GPUs have no product: a request for one is always met."""
     view = job.view
-    return PodNeed(view.gpus.per_trial, view.gpus.memory, memory_stays=job.spec.method.keeps_memory)
+    return PodNeed(view.gpus.per_worker, view.gpus.memory, memory_stays=job.spec.method.keeps_memory)
 
 
 def _view(node: Node) -> NodeView:

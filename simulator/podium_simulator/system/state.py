@@ -5,16 +5,17 @@ Only the engine changes it. What the planner may know is `Trial.view` and `Gpu.v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.pod_view import PodView, WorkerView
 from podium_core.domain.snapshot import (
     Attempts,
     GpuView,
     Intent,
     JobView,
-    PodView,
     Relocation,
     TrialKey,
     TrialResult,
@@ -59,7 +60,8 @@ class Gpu:
     uuid: str
     node: Node
     view: GpuView
-    run_queue: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not written one
+    # trials that may run, as the agent knows them: not those on hold; None: the operator has not written a run queue
+    run_queue: tuple[TrialKey, ...] | None = None
     newest_epoch: int = 0
     agent_epoch: int = 0
     effective_epoch: int = 0
@@ -96,6 +98,9 @@ class Node:
 class SimPod:
     """Pod of a trial's present attempt; while its stage is None, the trial has no pod.
 
+    It stands for the pods of all workers of the trial: they are placed together, and every switch is that of all.
+    `node` is that of worker 0, and `nodes` are those of all workers, with the GPUs in this order.
+
     `version` counts changes of the stage: events of older ones are void. `since`: start of the stage. `load_left`:
     seconds until its first step. `asked_to_end`, `asked_to_migrate`: its node knows of the request; a pod that is asked
     to migrate gets no time slice.
@@ -106,6 +111,7 @@ class SimPod:
     since: float = 0.0
     created: float = 0.0
     node: Node | None = None
+    nodes: tuple[Node, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     load_left: float = 0.0
     terminating: bool = False
@@ -123,9 +129,14 @@ class SimPod:
         """Return whether the pod exists and its process has not ended."""
         return self.stage is not None and self.stage is not PodStage.ENDED
 
+    def bind(self, gpus: tuple[Gpu, ...]) -> None:
+        """Place the pod on these GPUs."""
+        self.node, self.gpus = gpus[0].node, gpus
+        self.nodes = (self.node,) if len(gpus) == 1 else tuple(dict.fromkeys(gpu.node for gpu in gpus))
+
     def release(self) -> None:
         """Release the GPUs: the pod is gone, and with it what it was asked."""
-        self.node, self.gpus = None, ()
+        self.node, self.nodes, self.gpus = None, (), ()
         self.terminating = self.asked_to_end = self.asked_to_migrate = self.stuck = False
 
     def view(self, name: str) -> PodView:
@@ -138,7 +149,13 @@ class SimPod:
             terminating=self.terminating,
             stuck=self.stuck,
             waits_for_capacity=self.stuck,
+            workers=() if len(self.nodes) < 2 else tuple(self._workers(name)),
         )
+
+    def _workers(self, name: str) -> Iterator[WorkerView]:
+        for rank, node in enumerate(self.nodes):
+            mine = tuple([gpu.uuid for gpu in self.gpus if gpu.node is node])
+            yield WorkerView(rank, f"{name}-w{rank}" if rank else name, node.spec.name, mine)
 
 
 @dataclass(slots=True, eq=False)

@@ -21,6 +21,7 @@ STARTED = {  # programs that a benchmark starts; they have no options
     "benchmarks.agent.migration_work",
     "benchmarks.agent.torch_trial",
     "benchmarks.extender.null_extender",
+    "benchmarks.katib.start",
     "benchmarks.rivals.contender_optuna",
     "benchmarks.rivals.contender_podium",
     "benchmarks.rivals.contender_ray",

@@ -16,7 +16,7 @@ from podium_cli.objects import snapshot_of
 from podium_cli.views.explain import lines as explanation
 from podium_cli.views.trials import ORDERS
 from podium_core.domain.migration import MigrationPhase
-from podium_core.schema.trial import Migration
+from podium_core.schema.trial import Migration, WorkerStatus
 
 
 def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +89,20 @@ def test_explain_names_the_holder_and_the_position_in_the_run_queue() -> None:
     running = next(trial for trial in snapshot.trials if trial.status.phase.value == "Running")
     assert "resumes  " not in "\n".join(explanation(snapshot, running))
     assert "this trial, for" in "\n".join(explanation(snapshot, running))
+
+
+def test_explain_names_pod_and_node_of_each_worker() -> None:
+    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
+    trial = snapshot.trials[0]
+    workers = [
+        WorkerStatus(rank=0, pod="digits-0-0", node="node-1", gpus=["GPU-1"]),
+        WorkerStatus(rank=1, pod="digits-0-0-w1"),
+    ]
+    status = trial.status.model_copy(update={"workers": workers})
+    text = explanation(snapshot, trial.model_copy(update={"status": status}))
+    assert "worker 0     digits-0-0 on node-1" in text
+    assert "worker 1     digits-0-0-w1 on no node" in text
+    assert not [line for line in text if line.startswith("pod  ")]
 
 
 def test_explain_shows_the_progress_of_a_live_migration_and_why_it_failed() -> None:

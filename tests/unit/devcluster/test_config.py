@@ -147,3 +147,10 @@ def test_build_inputs_are_kept_in_the_cache_until_they_are_removed(tmp_path: Pat
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert [entry.name for entry in cache.build.iterdir()] == ["kept"]
+
+
+def test_names_are_an_opt_in_of_the_kubelet() -> None:
+    plain = json.loads(node_config.kubelet(NODES[0], ROOTFUL, KubeletSettings()))
+    named = json.loads(node_config.kubelet(NODES[0], ROOTFUL, KubeletSettings(dns=True)))
+    assert named == plain | {"clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local"}
+    assert not {"clusterDNS", "clusterDomain"} & set(plain)

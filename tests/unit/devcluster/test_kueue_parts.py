@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster.artifacts import binaries, gobuild, kueue
+from podium_devcluster.artifacts import binaries, gobuild
+from podium_devcluster.artifacts.gomodule import program_image
 from podium_devcluster.artifacts.oci import read_archive
 from podium_devcluster.main import parser
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime.kueue import FEATURE_GATES, kustomization
-
-MODULE = gobuild.PinnedModule.named("kueue")
+from podium_devcluster.runtime.kueue import FEATURE_GATES, IMAGE, MODULE, kustomization
 
 
 def test_the_version_is_pinned_by_hashes() -> None:
-    name, version = kueue.MODULE, MODULE.version_of(kueue.MODULE)
-    lines = (MODULE.folder / "go.sum").read_text().splitlines()
+    name, version = MODULE.module, MODULE.version
+    lines = (MODULE.pinned.folder / "go.sum").read_text().splitlines()
     assert all(re.fullmatch(r"\S+ v\S+ h1:[A-Za-z0-9+/]{43}=", line) for line in lines)
     assert any(line.startswith(f"{name} v{version} h1:") for line in lines)
 
@@ -41,14 +40,14 @@ def test_program_and_manifests_are_built_once_for_each_version(tmp_path: Path, m
     cache = Cache(tmp_path / "cache")
     cache.images.mkdir(parents=True)
     cache.bin.mkdir()
-    first = kueue.ensure(cache, Progress())
-    assert kueue.ensure(cache, Progress()) == first
+    first = MODULE.ensure(cache, Progress())
+    assert MODULE.ensure(cache, Progress()) == first
     assert len(built) == 1
-    assert (first.config / "default/kustomization.yaml").exists()
-    image = read_archive(first.archive)
+    assert (first / "config/default/kustomization.yaml").exists()
+    image = read_archive(program_image(first, "manager", IMAGE, cache))
     assert image is not None
-    assert image.name == first.image == f"localhost/kueue:v{MODULE.version_of(kueue.MODULE)}"
-    assert [entry.name for entry in cache.bin.iterdir()] == [kueue.folder_name(MODULE)], "nothing unfinished is left"
+    assert image.name == IMAGE == f"localhost/kueue:v{MODULE.version}"
+    assert [entry.name for entry in cache.bin.iterdir()] == [MODULE.folder_name], "nothing unfinished is left"
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +57,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(gobuild.PinnedModule, "build", build)
     cache = Cache(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        kueue.ensure(cache, Progress())
+        MODULE.ensure(cache, Progress())
     assert list(cache.bin.iterdir()) == []
 
 

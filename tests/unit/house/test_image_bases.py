@@ -34,6 +34,7 @@ def bases(text: str) -> list[str]:
 def test_all_dockerfiles_are_known() -> None:
     assert [path.relative_to(ROOT).as_posix() for path in DOCKERFILES] == [
         "Dockerfile",
+        "devcluster/katib/Dockerfile",
         "examples/digits/Dockerfile",
         "examples/pytorch/Dockerfile",
     ]

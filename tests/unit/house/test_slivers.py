@@ -36,6 +36,7 @@ EXCEPTIONS = {
     "podium_dashboard.background.waiting": "what a task computes, beside importance and replay; the child imports one",
     "podium_dashboard.pages.importance": "a drawing of the page of a search, beside parallel",
     "podium_dashboard.settings": "the settings of a component, where agent, extender and operator have theirs",
+    "podium_devcluster.runtime.dns": "names for pods of any cluster, with or without Katib",
     "podium_optimisers.preemptive.las": "an ordering from a paper, beside gittins",
     "podium_optimisers.sharing.makespan": "an objective of shares, beside max_min, drf and proportional",
 }

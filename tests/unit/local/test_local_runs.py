@@ -190,6 +190,11 @@ def test_another_search_in_the_folder_is_refused(scene: Scene) -> None:
     assert "spec.objective" in scene.run("--folder", "here", code=1)
 
 
+def test_trials_of_several_workers_are_refused(scene: Scene) -> None:
+    scene.write(trials={"max": 2, "maxSteps": 6, "workers": 2}, gpus={"perTrial": 2})
+    assert "WorkersUnavailable: trials.workers is 2" in scene.run(code=1)
+
+
 def test_more_trials_continue_a_finished_search(scene: Scene) -> None:
     scene.write()
     scene.run()

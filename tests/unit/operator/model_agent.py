@@ -179,7 +179,7 @@ class Agent:
     def _follow(self, record: Record, now: float) -> None:
         process = record.process
         started = record.passed or record.pod.gate.passed or record.located
-        if record.gone or process is None or not started or not process.passed:
+        if record.gone or process is None or not started or not process.passed or process.rank:
             return
         if record.trial_record is None:
             record.trial_record = TrialRecord(record.pod, self._node.name)

@@ -1,11 +1,13 @@
 """Node of the model: processes, freezers, gates and folders, and the kubelet that reports them.
 
 It knows nothing of Podium's rules. A trial's process works unless it is frozen, checkpoints into the folder of its
-trial, and handles SIGTERM by a checkpoint, as `podium.trial` does.
+trial, and handles SIGTERM by a checkpoint, as `podium.trial` does. A worker of several makes a step only while all of
+them run, fails if another one has ended, and leaves the checkpoints to worker 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +28,8 @@ class Process:
     trial: str  # uid
     attempt: int
     gpu: str
+    rank: int = 0
+    workers: int = 1
     gate: bool = True  # the gate runs and is connected
     passed: bool = False  # the gate has ended well
     started: bool = False
@@ -57,8 +61,11 @@ class Folders:
     saved: dict[str, int] = field(default_factory=dict)
 
 
+Peers = Callable[[Process], "list[Process]"]  # the processes of the other workers of its attempt, on any node
+
+
 class Node:
-    def __init__(self, name: str, server: Server, folders: Folders, *, slots: int) -> None:
+    def __init__(self, name: str, server: Server, folders: Folders, peers: Peers, *, slots: int) -> None:
         self.name = name
         self.gpu = f"GPU-{name}"
         self.slots = slots
@@ -67,6 +74,7 @@ class Node:
         self.admissions: dict[str, TrialPod] = {}  # by pod uid: what its agents recorded on its disk
         self._server = server
         self._folders = folders
+        self._peers = peers
 
     def pods(self) -> list[Object]:
         return [pod for pod in self._server.all(PODS) if pod["spec"].get("nodeName") == self.name]
@@ -108,6 +116,8 @@ class Node:
                 meta["ownerReferences"][0]["uid"],
                 int(meta["labels"]["podium.dev/attempt"]),
                 self.gpu,
+                int(meta["labels"].get("podium.dev/rank", "0")),
+                int(meta["labels"].get("podium.dev/workers", "1")),
                 gate_checkpoint=self._folders.saved.get(meta["ownerReferences"][0]["uid"]),
             )
         if going:
@@ -146,17 +156,21 @@ class Node:
         for process in self.processes.values():
             if not process.runs:
                 continue
+            others = self._peers(process)
             if process.term:
                 self.write_checkpoint(process)
                 process.code = 0
-                continue
-            process.step += 1
-            if process.step >= MAX_STEPS:
-                self.write_checkpoint(process)
-                process.code = 0
+            elif any(other.started and other.code is not None for other in others):
+                complete = any(other.rank == 0 and other.step >= MAX_STEPS for other in others)
+                process.code = 0 if complete else 1
+            elif process.rank == 0 and len([other for other in others if other.runs]) == process.workers - 1:
+                process.step += 1
+                if process.step >= MAX_STEPS:
+                    self.write_checkpoint(process)
+                    process.code = 0
 
     def write_checkpoint(self, process: Process) -> None:
-        if process.runs and self._folders.mounted:
+        if process.runs and process.rank == 0 and self._folders.mounted:
             self._folders.saved[process.trial] = process.step
 
     def latest_checkpoint(self, process: Process) -> int | None:

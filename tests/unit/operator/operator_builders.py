@@ -11,6 +11,7 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import pod_name
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules, owner
 from podium_operator.act.rebalancing import Rebalancer
@@ -109,11 +110,14 @@ def pod_payload(
     gated: bool = True,
     deleting: bool = False,
     created: float = 0.0,
+    rank: int = 0,
+    workers: int = 1,
     **status: Any,
 ) -> dict[str, Any]:
     """Return a pod as the API serves it; `created` is in seconds after NOW.
 
-    `gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}}).
+    `rank`: of its worker, if there are several. `gate` and `main` are container states: {"running": {}},
+    {"terminated": {...}} or {"waiting": {...}}.
     """
     whole: dict[str, Any] = {"phase": phase, **status}
     if gate is not None:
@@ -126,14 +130,15 @@ def pod_payload(
     if node is not None:
         spec["nodeName"] = node
     metadata: dict[str, Any] = {
-        "name": f"{trial}-{attempt}",
+        "name": pod_name(trial, attempt, rank),
         "namespace": "lab",
-        "uid": f"uid-{trial}-{attempt}",
+        "uid": f"uid-{pod_name(trial, attempt, rank)}",
         "creationTimestamp": moment(created),
         "labels": {
             "podium.dev/job": trial.rpartition("-")[0],
             "podium.dev/trial": trial,
             "podium.dev/attempt": str(attempt),
+            **({"podium.dev/rank": str(rank), "podium.dev/workers": str(workers)} if workers > 1 else {}),
         },
         "ownerReferences": [owner("HyperParamTrial", trial, f"uid-{trial}")],
     }
@@ -160,15 +165,16 @@ def make_node(
     order: Sequence[str] = (),
     epoch: int = 1,
     health: str = "Healthy",
+    rank: int = 0,
 ) -> GPUNode:
-    """Return a GPUNode; `trials` maps a trial's name to the agent's state of its pod of attempt 0."""
+    """Return a GPUNode; `trials` maps a trial's name to the agent's state of its pod of attempt 0 and this rank."""
     there = [
         {
             "namespace": "lab",
             "trial": trial,
             "uid": f"uid-{trial}",
-            "pod": f"{trial}-0",
-            "podUID": f"uid-{trial}-0",
+            "pod": pod_name(trial, 0, rank),
+            "podUID": f"uid-{pod_name(trial, 0, rank)}",
             "state": state,
             "since": moment(),
         }

@@ -3,11 +3,11 @@
 The operator is the real one (its whole reconcile: observe, snapshot, plan, actuator, statuses) with a server of plain
 objects; the agents decide with the real scheduler. Both sides observe the cluster late, each part as late as the test
 likes. They are killed at any moment, the operator also between two calls of one reconcile, and answers to writes are
-lost. Pods are deleted with and without grace, processes crash, one node is lost for good, nodes are drained. The
-invariants:
+lost. Pods are deleted with and without grace, processes crash, one node is lost for good, nodes are drained. In some
+searches each trial has two workers. The invariants:
 
 - at limit one trial runs on a GPU (except for the final checkpoint of one that is about to be killed);
-- a trial never has two running pods, unless one was deleted from the API by force;
+- a trial never has two running pods, or workers of two attempts, unless one was deleted from the API by force;
 - lost work is reported: the status holds exactly what the attempts repeated;
 - once faults stop, every trial ends, and nothing stays frozen.
 
@@ -37,6 +37,7 @@ from podium_core.schema.trial import HyperParamTrial
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")
+THIRD = "node-2"  # without faults, so that trials of two workers can end although one node is lost for good
 TRIAL_COUNT = 4  # trials
 CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}
 METHODS: dict[str, dict[str, Any]] = {
@@ -70,25 +71,34 @@ class PodiumModel(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         rounds=st.integers(0, 8),
         rebalances=st.booleans(),
+        workers=st.sampled_from([1, 1, 2]),
     )
-    def initial_run(self, method: str, policy: dict[str, Any], rounds: int, rebalances: bool) -> None:
+    def initial_run(self, method: str, policy: dict[str, Any], rounds: int, rebalances: bool, workers: int) -> None:
         """Run a part of the search without faults, so that faults meet trials in every state."""
         self.rebalances = rebalances
         folders = Folders(mounted=method != "freeze")
-        for name in NODES:
-            self.nodes[name] = Node(name, self.server, folders, slots=3)
+        names = NODES if workers == 1 else (*NODES, THIRD)
+        for name in names:
+            self.nodes[name] = Node(name, self.server, folders, self.peers, slots=3)
             self.server.put(GPUNODES, {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {}})
             self.server.put(KUBE_NODES, {"metadata": {"name": name}, "status": {"allocatable": {"pods": "9"}}})
             self.agents[name] = Agent(self.nodes[name], self.server, self.clock.now)
         steps = {"max": TRIAL_COUNT, "parallel": TRIAL_COUNT, "maxSteps": MAX_STEPS, "maxFailed": TRIAL_COUNT}
-        job = job_manifest(trials=steps, policy=policy, **METHODS[method])
+        several: dict[str, Any] = {"trials": steps | {"workers": workers}, "gpus": {"perTrial": workers}}
+        job = job_manifest(**several, policy=policy, **METHODS[method])
         job["metadata"] |= {"uid": "uid-sweep", "generation": 1, "creationTimestamp": moment(NOW)}
         self.server.put(JOBS, job | {"status": {"conditions": [accepted()]}})
         self.operator = Operator(self.server, self.clock, self.loop, (), rebalances)
-        for name in NODES:
+        for name in names:
             self.report(name)
         for _ in range(rounds):
             self.run_without_faults()
+
+    def peers(self, process: Process) -> list[Process]:
+        """Return the processes of the other workers of an attempt, as far as their kubelets know them."""
+        there = [one for node in self.nodes.values() for one in node.processes.values()]
+        same = [one for one in there if (one.trial, one.attempt) == (process.trial, process.attempt)]
+        return [one for one in same if one.rank != process.rank]
 
     # decisions
 
@@ -144,10 +154,30 @@ class PodiumModel(RuleBasedStateMachine):
     def scheduler(self) -> None:
         for pod in self.server.all(PODS):
             if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
-                there = [node for name, node in self.nodes.items() if not node.lost and not self.drains(name)]
+                taken = self.nodes_of_other_workers(pod)
+                there = [
+                    node
+                    for name, node in self.nodes.items()
+                    if not node.lost and not self.drains(name) and name not in taken
+                ]
                 free = sorted((node for node in there if node.free_slots() > 0), key=lambda node: -node.free_slots())
                 if free:
                     self.server.put(PODS, {**pod, "spec": pod["spec"] | {"nodeName": free[0].name}})
+
+    def nodes_of_other_workers(self, pod: dict[str, Any]) -> set[str]:
+        """Return the nodes that the pod's required anti-affinity excludes."""
+        apart = pod["spec"].get("affinity", {}).get("podAntiAffinity")
+        if apart is None:
+            return set()
+        (term,) = apart["requiredDuringSchedulingIgnoredDuringExecution"]
+        label = term["labelSelector"]["matchLabels"]
+        return {
+            other["spec"]["nodeName"]
+            for other in self.server.all(PODS)
+            if label.items() <= other["metadata"]["labels"].items()
+            and "nodeName" in other["spec"]
+            and other["status"]["phase"] not in ("Succeeded", "Failed")
+        }
 
     def drains(self, name: str) -> bool:
         found = self.server.find(GPUNODES, name)
@@ -167,7 +197,7 @@ class PodiumModel(RuleBasedStateMachine):
         self.time_passes(5)
         self.operator_reconciles((None, None, None), None)
         self.scheduler()
-        for name in NODES:
+        for name in self.nodes:
             self.nodes[name].kubelet(self.clock.now)
             for _ in range(3):
                 self.agent_acts(name, None, None, "acts")
@@ -237,8 +267,10 @@ class PodiumModel(RuleBasedStateMachine):
     @invariant()
     def no_two_running_pods(self) -> None:
         alive = [p for node in self.nodes.values() for p in node.processes.values() if p.runs and not p.forced]
-        trials = [process.trial for process in alive]
-        assert len(trials) == len(set(trials)), f"a trial runs twice: {[process.pod for process in alive]}"
+        workers = [(process.trial, process.rank) for process in alive]
+        assert len(workers) == len(set(workers)), f"a trial runs twice: {[process.pod for process in alive]}"
+        attempts = {(process.trial, process.attempt) for process in alive}
+        assert len(attempts) == len(dict(attempts)), f"workers of two attempts: {[process.pod for process in alive]}"
 
     def teardown(self) -> None:
         try:
@@ -275,7 +307,8 @@ class PodiumModel(RuleBasedStateMachine):
     def lost_work_is_reported(self) -> None:
         """The status holds exactly what the attempts printed and repeated, as far as their agents lived to read it."""
         for trial in self.trials():
-            mine = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
+            of_trial = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
+            mine = [process for process in of_trial if process.rank == 0]
             mine.sort(key=lambda process: process.attempt)
             for process in mine:
                 assert process.reported_step == process.step or not process.followed, (
@@ -286,7 +319,7 @@ class PodiumModel(RuleBasedStateMachine):
             ]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
             reported = trial.status.lost_work.steps
-            if not any(process.forced for process in mine):
+            if not any(process.forced for process in of_trial):
                 assert reported == lost, f"{trial.metadata.name}: {reported} steps reported, {lost} lost"
 
 

@@ -76,6 +76,18 @@ def test_the_schema_is_structural(kind: Kind) -> None:
         )
 
 
+def test_only_fields_of_the_first_release_have_defaults() -> None:
+    """An operator of the release before, in a roll or after a rollback, refuses fields that it does not know."""
+    defaults = {
+        f"{kind.name} {path}"
+        for kind in KINDS
+        if kind.name != "GPUQueue"  # the first release has none
+        for path, node in nodes(open_api(kind))
+        if "default" in node
+    }
+    assert defaults == set((Path(__file__).parent / "defaults-of-0.1.0.txt").read_text().splitlines())
+
+
 @EACH_KIND
 def test_every_field_has_a_description(kind: Kind) -> None:
     undescribed = [

@@ -105,10 +105,12 @@ def test_reported_values_are_read_exactly(monkeypatch: pytest.MonkeyPatch, capsy
     assert other == []
 
 
-@pytest.mark.parametrize("variable", ["RANK", "LOCAL_RANK"])
+@pytest.mark.parametrize("variable", ["RANK", "LOCAL_RANK", "PODIUM_RANK"])
 def test_other_ranks_neither_report_nor_save_but_load(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, variable: str
 ) -> None:
+    for name in ("RANK", "LOCAL_RANK", "PODIUM_RANK"):
+        monkeypatch.setenv(name, "0")
     made = trial.save(1, write("one"))
     monkeypatch.setenv(variable, "1")
     trial.report(step=2, acc=0.5)

@@ -72,6 +72,24 @@ def test_where_nothing_is_unknown_the_interval_is_the_simulated_end(
     assert made.end.median == pytest.approx(outcome.makespan - now, abs=8.0 + 0.05 * outcome.makespan)
 
 
+def test_trials_of_two_workers_end_as_they_are_simulated() -> None:
+    """Each has one GPU on each of two nodes. The next one waits for a plan, since its agents let it in only then."""
+    place, narrow, outcome = search("fifo", [1.0, 2.0, 3.0, 4.0], gpus=1, slots=4)
+    view = replace(narrow.view, gpus=replace(narrow.view.gpus, per_trial=2, workers=2))
+    wide, both = replace(narrow, view=view), replace(place, nodes=even_nodes(2, 2, 4))
+    result = simulate(scenario_of(both, (wide,), 0, 1e7), checked=True)
+    assert outcome.makespan < result.makespan < outcome.makespan + 3 * 2.0
+    assert result.broken == ()
+    present = cut((both, wide, result), 40.0)
+    (known,) = present.searches
+    trials = tuple(replace(t, gpus=result.gpus if t.gpus else (), trained=t.trained / 2.0) for t in known.trials)
+    present = replace(present, searches=(replace(known, trials=trials),))
+    made = simulated_times(present, Sampling(samples=3), known=[lambda search, seed: narrow.curves])
+    assert made.end is not None
+    assert made.end.median == pytest.approx(result.makespan - 40.0, abs=8.0)
+    assert any(trial.holds for trial in trials)
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.floats(0.5, 8.0), min_size=4, max_size=8), st.integers(0, 9))
 def test_the_interval_contains_the_median_and_starts_come_before_the_end(paces: list[float], seed: int) -> None:

@@ -324,7 +324,46 @@ def test_lost_work_counts_on_all_gpus_of_a_trial() -> None:
     assert shares[0] == pytest.approx(shares[1])
 
 
+def test_the_workers_of_a_trial_run_on_nodes_of_their_own_and_only_together() -> None:
+    """A trial of one GPU has node b first; the wide one starts on both nodes when it has ended, not on a before."""
+    nodes = (NodeSpec("a", 1), NodeSpec("b", 1))
+    one = replace(job(curve(0.1, 0.2), name="one"), facts=(PodFacts("b"),))
+    wide = job(curve(0.3, 0.4), name="wide", gpus_per_trial=2, workers=2, created=1.0)
+    outcome = simulate(Scenario(nodes, (one, wide), AT_ONCE), checked=True)
+    spans = [(s.trial.name, s.gpu, s.use, s.start, s.end) for s in outcome.spans]
+    assert [span for span in spans if span[0] == "one-0"] == [
+        ("one-0", "b-gpu0", "starting", 2.0, 4.0),
+        ("one-0", "b-gpu0", TRAINING, 4.0, 24.0),
+    ]
+    assert sorted(span[1:] for span in spans if span[0] == "wide-0") == [
+        ("a-gpu0", "starting", 24.0, 26.0),
+        ("a-gpu0", TRAINING, 26.0, 46.0),
+        ("b-gpu0", "starting", 24.0, 26.0),
+        ("b-gpu0", TRAINING, 26.0, 46.0),
+    ]
+    assert {trial.trial.name: trial.gpu_seconds for trial in outcome.trials} == {"one-0": 22.0, "wide-0": 44.0}
+    assert outcome.broken == ()
+
+
+def test_a_trial_of_two_workers_is_suspended_on_both_nodes() -> None:
+    """Both have one warm-up value, then the better one continues."""
+    nodes = (NodeSpec("a", 1), NodeSpec("b", 1))
+    given = {"policy": "best_so_far", "settings": {"warmup": 1}, "gpus_per_trial": 2, "workers": 2}
+    outcome = simulate(
+        Scenario(nodes, (job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), **given),), AT_ONCE), checked=True
+    )
+    by_gpu = {gpu: [(s.number, s.use, s.start, s.end) for s in outcome.spans if s.gpu == gpu] for gpu in outcome.gpus}
+    assert by_gpu["a-gpu0"] == by_gpu["b-gpu0"]
+    assert outcome.trials[0].suspensions >= 1
+    assert outcome.broken == ()
+
+
 ERRORS = [
+    (
+        "too many workers",
+        lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2, workers=2),)),
+        "2 workers a trial of 1 GPU each, which need as many nodes",
+    ),
     ("no node", lambda: Scenario((), (job(curve(0.1)),)), "nodes"),
     ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "different names"),
     ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has at most"),

@@ -36,6 +36,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         gap = draw(st.sampled_from([0.7, 3.0, 20.0]))
         curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=8)))
         freezes = draw(st.booleans())
+        workers = draw(st.integers(1, len(nodes)))
+        each = draw(st.integers(1, min(n.gpus for n in nodes) if workers > 1 else min(2, max(n.gpus for n in nodes))))
         saves_at: CheckpointScope = draw(st.sampled_from(["nowhere", "anywhere"])) if freezes else "anywhere"
         of = job(
             *curves,
@@ -44,7 +46,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             created=draw(st.sampled_from([0.0, 5.0, 40.0])),
             max_failed=9,
             retries=draw(st.integers(0, 2)),
-            gpus_per_trial=draw(st.integers(1, min(2, max(n.gpus for n in nodes)))),
+            gpus_per_trial=workers * each,
+            workers=workers,
             suspendable=freezes,
             checkpointable=saves_at != "nowhere",
             checkpoint_scope=saves_at,

@@ -2,8 +2,9 @@
 
 Between queues, whole GPUs follow `fair_shares.whole_gpus`. A queue with fewer GPUs than that takes one from a queue
 with more, once its holder's time slice is over; the holder is suspended. Within a queue, the choice is that without
-queues: by the priority of the job, then in turn. A GPU that no queue takes this way goes to any trial that may have it,
-so none idles. A queue never holds more than its quota and what it may borrow: its other trials are in no run queue.
+queues: by the priority of the job, then in turn, but the namespaces of a queue are equals before its jobs are. A GPU
+that no queue takes this way goes to any trial that may have it, so none idles. A queue never holds more than its quota
+and what it may borrow: its other trials are in no run queue.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_queue import QueueShare, QueueView
 from podium_core.domain.snapshot import TrialKey
+from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.holder_choice import HolderChoice, Why
 from podium_core.planning.queues.fair_shares import Claim, deserved_gpus, nominal_gpus, whole_gpus
 from podium_core.planning.queues.queue_rules import UNQUEUED, QueueRules, jobs_of_holders
@@ -50,6 +52,9 @@ class QueuedChoice(HolderChoice):
 
     rules: QueueRules = field(kw_only=True)
     turns: dict[str, QueueTurn] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._held = HeldGpus(self.rules.queue_of)
 
     def run(self, base: Sequence[Standing]) -> None:
         """Let the queues that miss the most GPUs try first, then all queues up to what they may borrow."""
@@ -97,7 +102,7 @@ class QueuedChoice(HolderChoice):
         )
 
     def _set_turns(self, base: Sequence[Standing]) -> None:
-        queues, queue_of, held = self.rules.queues, self.rules.queue_of, dict(self._held)
+        queues, queue_of = self.rules.queues, self.rules.queue_of
         turns = self.turns
         for standing in sorted(
             base,
@@ -105,7 +110,7 @@ class QueuedChoice(HolderChoice):
                 not s.trial.intent.pinned,
                 -s.job.gpus.priority,
                 s.ranked.level != STARVED,
-                held.get(s.job.key, 0),
+                self._held.order(s.job.key),
             ),
         ):
             name = queue_of[standing.job.key]

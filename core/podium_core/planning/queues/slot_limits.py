@@ -7,9 +7,10 @@ GPUs while no other queue needs them, but no more than its quota can use.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from podium_core.domain.snapshot import JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.queues.fair_shares import nominal_gpus
 from podium_core.planning.queues.queue_rules import QueueRules
 
@@ -21,10 +22,11 @@ class QueueSlots:
         self._rules = rules
         self.share, self.limit = _shares_and_limits(rules, snapshot)
         self.used = dict.fromkeys(rules.queues, 0)
+        self._by_namespace: Counter[tuple[str, str]] = Counter()
         widths = {job.key: job.gpus.per_trial for job in snapshot.jobs}
         for trial in with_pod:
             if trial.job in rules.queue_of:
-                self.used[rules.queue_of[trial.job]] += widths[trial.job]
+                self._count(trial.job, widths[trial.job])
 
     def order(self, job: JobView) -> float:
         """Return the sort key of the job's queue: the one with the fewest slots by weight comes first."""
@@ -32,9 +34,18 @@ class QueueSlots:
         used = self.used[queue.name]
         return 0.0 if used < queue.minimum else used / queue.weight
 
+    def of_namespace(self, job: JobView) -> int:
+        """Return the slots of the job's namespace in its queue: the namespaces of a queue are equals."""
+        return self._by_namespace[self._rules.queue_of[job.key], job.key.namespace]
+
     def take(self, job: JobView) -> None:
         """Count one more pod of the job."""
-        self.used[self._rules.queue_of[job.key]] += job.gpus.per_trial
+        self._count(job.key, job.gpus.per_trial)
+
+    def _count(self, job: JobKey, slots: int) -> None:
+        queue = self._rules.queue_of[job]
+        self.used[queue] += slots
+        self._by_namespace[queue, job.namespace] += slots
 
     def refusal(self, job: JobView) -> tuple[str, str] | None:
         """Return why the job may have no other pod, None if it may."""

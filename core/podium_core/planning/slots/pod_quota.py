@@ -6,11 +6,13 @@ cause a retry. Existing pods are never deleted to equalize jobs: a later job get
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from podium_core.domain.fitting import fits
+from podium_core.domain.fitting import fits, trials_that_fit
+from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
@@ -37,11 +39,13 @@ class PodQuota:
 def pod_quotas(
     snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE, rules: QueueRules | None = None
 ) -> Mapping[JobKey, PodQuota]:
-    """Return the quota of each job. O((slots + GPUs) * jobs), if few different sets of GPUs fit the jobs.
+    """Return the quota of each job.
+
+    O(slots * jobs of a queue * log jobs + GPUs * jobs), if few different sets of GPUs fit the jobs.
 
     The job with the fewest pods gets the next one; ties go to the older job, then by name. A job of a higher priority
     comes before (`slot_order`). `promised`: by GPU, slots that wait for migrating trials. With queues (`rules`), the
-    queue with the fewest slots by weight comes first.
+    queue with the fewest slots by weight comes first, and in it the namespace with the fewest.
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
@@ -53,40 +57,44 @@ def pod_quotas(
     limits: dict[JobKey, tuple[str, str]] = {}
     queued = None if rules is None else QueueSlots(rules, snapshot, [t for mine in with_pod.values() for t in mine])
     order = _order(queued, pods, len(snapshot.gpus))
-    open_jobs = list(jobs)
-    while open_jobs:
-        job = min(open_jobs, key=order)
-        if pods[job.key] >= wanted[job.key]:
+    # Each job stands in the heap once. Its key only grows, so a key that has grown since it was pushed is pushed again.
+    heap = [(order(job), position) for position, job in enumerate(jobs)]
+    heapq.heapify(heap)
+    while heap:
+        known, position = heapq.heappop(heap)
+        job = jobs[position]
+        if (now := order(job)) != known:
+            heapq.heappush(heap, (now, position))
+        elif pods[job.key] >= wanted[job.key]:
             limits[job.key] = (
                 "ParallelLimitReached",
                 f"{pods[job.key]} trials run or wait; trials.parallel allows no more.",
             )
-            open_jobs.remove(job)
         elif stuck[job.key]:
             text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are created."
             limits[job.key] = ("PodsStuck", text)
-            open_jobs.remove(job)
         elif queued is not None and (refusal := queued.refusal(job)) is not None:
             limits[job.key] = refusal
-            open_jobs.remove(job)
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
-            open_jobs.remove(job)
         else:
             pods[job.key] += 1
             if queued is not None:
                 queued.take(job)
+            heapq.heappush(heap, (order(job), position))
     return {job.key: PodQuota(pods[job.key], *limits[job.key]) for job in jobs}
 
 
 def _order(
     queued: QueueSlots | None, pods: Mapping[JobKey, int], gpus: int
-) -> Callable[[JobView], tuple[float, tuple[bool, int], int, float, JobKey]]:
+) -> Callable[[JobView], tuple[float, tuple[bool, int], int, int, float, JobKey]]:
     """Return the sort key by which the open jobs get the next pod; it follows the changes of `pods`."""
 
-    def key(job: JobView) -> tuple[float, tuple[bool, int], int, float, JobKey]:
-        mine = pods[job.key]
-        return queued.order(job) if queued else 0.0, slot_order(job, mine, gpus), mine, job.created, job.key
+    def key(job: JobView) -> tuple[float, tuple[bool, int], int, int, float, JobKey]:
+        mine, first = pods[job.key], slot_order(job, pods[job.key], gpus)
+        if queued is None:
+            return 0.0, first, 0, mine, job.created, job.key
+        return queued.order(job), first, queued.of_namespace(job), mine, job.created, job.key
 
     return key
 
@@ -129,11 +137,14 @@ class _Free:
         unplaced: dict[JobKey, int] = {}
         for trial in with_pod:
             uuids = trial.gpus
+            if not uuids and trial.pod is not None and trial.pod.workers:
+                uuids = trial.pod.slots
             for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + 1
             # A pod that finds no node blocks no other one: it may never find one.
-            if not uuids and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
-                unplaced[trial.job] = unplaced.get(trial.job, 0) + jobs[trial.job].gpus.per_trial
+            if not trial.gpus and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
+                missing = jobs[trial.job].gpus.per_trial - len(uuids)
+                unplaced[trial.job] = unplaced.get(trial.job, 0) + missing
         self._free = {
             g.uuid: max(0, g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0))
             for g in self._gpus
@@ -164,13 +175,12 @@ class _Free:
         return self._overlaps[mine, theirs]
 
     def _capacity(self, job: JobView) -> int:
-        """Return the free slots for trials of this job: each needs slots on different GPUs of one node."""
+        """Return the free slots for trials of this job: each needs all of its slots at the same time."""
         if job.key not in self._capacities:
             nodes: dict[str, list[int]] = {}
             for gpu in self._usable(job):
                 nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
-            need = job.gpus.per_trial
-            self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
+            self._capacities[job.key] = trials_that_fit(job.gpus, nodes.values()) * job.gpus.per_trial
         return self._capacities[job.key]
 
     def _fit(self, job: JobView) -> frozenset[str]:
@@ -201,17 +211,11 @@ class _Free:
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a slot for trials: other pods have them all."
             return "NoFreeSlot", text
+        if job.gpus.workers > 1:
+            each, nodes = count(job.gpus.per_worker, "GPU"), job.gpus.workers
+            text = f"No {nodes} nodes have free slots on {each} each, of {len(usable)} GPUs that fit."
+            return "NoFreeSlot", text
         if job.gpus.per_trial > 1:
             text = f"No node has free slots on {job.gpus.per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeSlot", text
         return "NoFreeSlot", f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
-
-
-def _groups(free: Sequence[int], size: int) -> int:
-    """Return how many groups of `size` different GPUs the free slots of one node allow."""
-    if size == 1:
-        return sum(free)
-    count = sum(free) // size
-    while sum(min(slots, count) for slots in free) < count * size:
-        count -= 1
-    return count

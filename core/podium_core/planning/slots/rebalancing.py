@@ -91,7 +91,7 @@ def rebalance(
     wake_times: list[float] = []
     for mine in sorted(by_job.values(), key=lambda group: (group[0].job.created, group[0].job.key)):
         job = mine[0].job
-        closed = job.gpus.per_trial == 0 or job.state.suspended or job.key in growing
+        closed = job.gpus.per_trial == 0 or job.gpus.workers > 1 or job.state.suspended or job.key in growing
         if closed or any(_on_its_way(s.trial) for s in mine if not _is_held_back(s)):
             continue
         sites = load_map.sites(job)

@@ -113,7 +113,7 @@ def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping
 def is_slot_reclaimable(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
     """Return whether the trial waits, loses nothing without its slot, and its GPUs suit its job."""
     trial, job = standing.trial, standing.job
-    if trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
+    if trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus or job.gpus.workers > 1:
         return False
     if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.relocation.migration is not None:
         return False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_queue import QueueView
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.phrases import count
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import JobKey, JobView
 from podium_simulator.traces.trace import RecordedTrial
@@ -219,10 +220,12 @@ class Scenario:
             if not job.curves:
                 raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
             most = max(node.gpus for node in self.nodes)
-            if not 1 <= job.view.gpus.per_trial <= most:
-                text = (
-                    f"{job.view.gpus.per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
-                )
+            need = job.view.gpus
+            if need.workers > sum(node.gpus >= max(1, need.per_worker) for node in self.nodes) and need.workers > 1:
+                text = f"{need.workers} workers a trial of {count(need.per_worker, 'GPU')} each"
+                raise SimulationError(f"job {job.key.name}: {text}, which need as many nodes with these GPUs")
+            if not 1 <= need.per_worker <= most:
+                text = f"{need.per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
                 raise SimulationError(f"job {job.key.name}: {text}")
         for drain in self.drains:
             if drain.node not in names:

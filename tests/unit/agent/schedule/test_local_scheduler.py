@@ -53,6 +53,13 @@ def run_queues(epoch: int = 1, released: bool = False, **gpus: str) -> RunQueues
     )
 
 
+def held(uuid: str, **gpus: str) -> RunQueues:
+    """Run queues whose first entry on this GPU is on hold."""
+    base = run_queues(**gpus)
+    first, *rest = base.of(uuid) or ()
+    return replace(base, gpus={**(base.gpus or {}), uuid: (replace(first, on_hold=True), *rest)})
+
+
 def said(steps: tuple[Action, ...]) -> set[str]:
     return {f"{type(step).__name__.lower()} {step.trial.key.name} {step.reason}" for step in steps}
 
@@ -70,6 +77,14 @@ CASES = {
     "a gate that may have been passed counts as running": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
     "not in the order: may not work": (run_queues(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
     "not in the order: not let in": (run_queues(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
+    "on hold: not let in, even to a free GPU": (held("A", A="a"), [trial("a", GATED)], {"wait a WaitingForAllGPUs"}),
+    "on hold: not resumed": (held("A", A="a"), [trial("a", OFF)], {"wait a WaitingForAllGPUs"}),
+    "on hold: the next one in line runs": (held("A", A="ab"), [trial("a", GATED), trial("b", OFF)], {"wait a GPUInUse", "resume b Ranked"}),
+    "on hold: it is suspended, and the next one waits for that": (held("A", A="ab"), [trial("a", RUNNING), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "on hold: it is suspended, though no other trial is there": (held("A", A="a"), [trial("a", RUNNING)], {"suspend a WaitingForAllGPUs"}),
+    "on hold on one of two GPUs": (held("A", A="a", B="a"), [trial("a", RUNNING, gpus="AB")], {"suspend a WaitingForAllGPUs"}),
+    "on hold and not freezable: it runs until it ends": (held("A", A="a"), [trial("a", RUNNING, suspension__method="")], {"wait a FreezeNotAllowed"}),
+    "on hold and deleted: it is thawed for its last checkpoint": (held("A", A="a"), [trial("a", OFF, termination__deleting=True, termination__deadline=130.0)], {"resume a Deleted"}),
     "no run queue yet: gates stay closed, running trials continue": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
     "no GPUNode at all": (RunQueues(), [trial("a", GATED)], {"wait a NoRunQueue"}),
     "devices not known": (run_queues(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),

@@ -50,6 +50,8 @@ POPULATION = {
     "suspension": {"methods": ["freeze"]},
 }
 WITHOUT_GPUS = {key: value for key, value in POPULATION.items() if key != "suspension"} | {"gpus": {"perTrial": 0}}
+WORKERS = {"trials": {"max": 4, "maxSteps": 10, "workers": 2}, "gpus": {"perTrial": 2}}
+MIGRATES = {"methods": ["freeze", "cuda-checkpoint", "container-checkpoint"]}
 WARNINGS = [
     (target("val_acc", "maximize", 1.5), "TargetUnreachable"),
     (target("accuracy", "maximize", 120), "TargetUnreachable"),
@@ -88,6 +90,14 @@ WARNINGS = [
     (job(**POPULATION, policy={"name": "fifo"}), "PopulationApart"),
     (job(**POPULATION, trials={"max": 8, "maxSteps": 10, "parallel": 3}), "PopulationNotParallel"),
     (job(**WITHOUT_GPUS), "PopulationWithoutAgent"),
+    (
+        job(
+            **WORKERS,
+            checkpoint={"path": "/c", "volume": {"hostPath": {"path": "/runs"}}},
+            suspension={"methods": ["freeze"]},
+        ),
+        "CheckpointOfOneWorker",
+    ),
 ]
 
 
@@ -98,6 +108,7 @@ def test_what_may_not_work_is_a_warning(manifest: dict[str, Any], code: str) -> 
 
 
 CLUSTER_ONLY = {
+    "CheckpointOfOneWorker",
     "DeviceClaim",
     "GPUResource",
     "GPUsNotIsolated",
@@ -139,6 +150,13 @@ ERRORS = [
     (ranged(min=1e-310, max=1.0, scale="log"), "RangeTooNarrow"),
     (ranged(type="int", min=0, max=2**60), "IntegerTooLarge"),
     (job(metrics={"format": "text", "filter": r"(?P<name>acc)\s(?P<value>\S+)"}), "FilterWithoutMetric"),
+    (
+        job(**WORKERS | {"gpus": {"perTrial": 2, "memory": "1Gi"}}, suspension=MIGRATES),
+        "WorkersNotMigratable",
+    ),
+    (job(**POPULATION | WORKERS), "WorkersInPopulation"),
+    (job(**WORKERS) | {"metadata": {"name": "2vit", "namespace": "default"}}, "WorkersName"),
+    (job(**WORKERS) | {"metadata": {"name": "v.it", "namespace": "default"}}, "WorkersName"),
 ]
 
 
@@ -201,6 +219,7 @@ NOTHING = [
     job(checkpoint=VOLUME, suspension={"methods": ["freeze", "app-checkpoint"]}),
     job(checkpoint=VOLUME, suspension={"methods": ["cuda-checkpoint", "app-checkpoint"]}, gpus={"memory": "1Gi"}),
     job(checkpoint=VOLUME, suspension={"methods": ["freeze"]}),
+    job(**WORKERS, checkpoint=VOLUME, suspension={"methods": ["freeze", "app-checkpoint"]}),
     job(**POPULATION),
     job(**POPULATION, policy={"name": "round_robin"}, trials={"max": 8, "maxSteps": 10, "parallel": 4}),
     job({"args": []}),  # podium.trial.params reads the parameters from the environment

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from podium_core.domain.actions import CreatePod, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueUsage, QueueView
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.pod_view import WorkerView
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.invariants import violations
@@ -41,7 +42,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     jobs: list[JobView] = []
     trials: list[TrialView] = []
     for name in JOBS[: draw(st.integers(0, 3))]:
-        width = draw(st.sampled_from([0, 1, 1, 2]))
+        width = draw(st.sampled_from([0, 1, 1, 2, 2]))
+        workers = draw(st.sampled_from([1, 2])) if width == 2 else 1
         jobs.append(
             make_job(
                 name,
@@ -54,6 +56,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 learns=draw(st.booleans()),
                 max_failed=draw(st.integers(0, 3)),
                 gpus_per_trial=width,
+                workers=workers,
                 products=draw(st.sampled_from([(), (), ("A100",), ("H100",), ("A100", "L4")])),
                 accepted=draw(st.booleans()),
                 suspended=draw(st.sampled_from([False, False, True])),
@@ -68,6 +71,12 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             node = draw(st.sampled_from(["a", "b"]))
             mine = [uuid for uuid, where in GPUS if where == node]
             gpus = draw(st.sampled_from([[], mine[:width], mine[-width:] if width else []]))
+            views: tuple[WorkerView, ...] = ()
+            if workers > 1:
+                node, gpus = "a", draw(st.sampled_from([[], ["g0", "g2"], ["g1", "g2"]]))
+                views = (WorkerView(0, "w0", "a", (draw(st.sampled_from(["g0", "g1"])),)), WorkerView(1, "w1"))
+                if gpus:
+                    views = (WorkerView(0, "w0", "a", tuple(gpus[:1])), WorkerView(1, "w1", "b", tuple(gpus[1:])))
             trials.append(
                 make_trial(
                     number,
@@ -75,6 +84,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                     phase=draw(st.sampled_from(TrialPhase)),
                     values=draw(st.lists(VALUES, max_size=4)),
                     gpus=gpus,
+                    workers=views,
                     pod=draw(st.sampled_from(["auto", "auto", None])),
                     gpu_seconds=draw(st.floats(0, 100)),
                     retry_at=draw(st.sampled_from([0.0, 1001.0])),
@@ -102,6 +112,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 holder=holder,
                 holder_since=None if holder is None else draw(st.floats(900, 1000)),
                 run_queue=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
+                on_hold=draw(st.lists(st.sampled_from(keys), max_size=2)),
                 in_effect=draw(st.booleans()),
                 no_preemption=draw(st.booleans()),
                 draining=draw(st.sampled_from([False, False, False, True])),
@@ -137,6 +148,7 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
                 order = tuple(p.trial for p in places)
                 preempts = uuid in action.preempting
                 gpus[uuid] = change_gpu(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not preempts)
+                gpus[uuid] = change_gpu(gpus[uuid], on_hold=[p.trial for p in places if p.on_hold])
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 
@@ -215,6 +227,7 @@ def build(
             learns=random.random() < 0.5,
             max_steps=float(steps),
             gpus_per_trial=width,
+            workers=random.choice([1, width]),
             suspendable=freezes,
             checkpointable=not freezes,
         )

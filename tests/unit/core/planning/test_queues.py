@@ -8,9 +8,11 @@ import pytest
 from plans import RUN, P, created, numbers, orders, sound, why
 
 from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialView
+from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.planning.completion import close
 from podium_core.planning.planner import decide
 from podium_core.planning.queues.queue_rules import QueueRules
+from podium_core.planning.slots.pod_quota import pod_quotas
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 A, B = QueueView("a"), QueueView("b")
@@ -225,3 +227,32 @@ def test_without_a_queue_there_are_no_shares() -> None:
     snapshot = replace(two_queues(), queues=())
     assert decide(snapshot).shares == ()
     assert QueueRules.of(snapshot) is None
+
+
+def of_namespace(view: JobView, namespace: str) -> JobView:
+    return replace(view, key=view.key._replace(namespace=namespace))
+
+
+def test_the_namespaces_of_a_queue_share_it_as_equals_whatever_the_number_of_their_jobs() -> None:
+    """Three searches of one namespace hold a GPU each, and so does the only one of another."""
+    shop = JobKey("shop", "job-3")
+    trials = [trial(f"job-{n}", 0, n, RUN) for n in range(4)] + [trial("job-3", 1, 0)]
+    trials = [
+        replace(t, job=shop, key=t.key._replace(namespace="shop")) if t.job.name == "job-3" else t for t in trials
+    ]
+    jobs = [make_job(f"job-{n}", policy="fifo", queue="a") for n in range(4)]
+    jobs[3] = of_namespace(jobs[3], "shop")
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 4), queues=[A])
+    assert holders(snapshot) == ["job-3-1", "job-1-0", "job-2-0", "job-3-0"]
+    taken = next(rank.message for rank in decide(snapshot).plan.ranks if rank.trial.name == "job-3-1")
+    assert "namespace lab holds 3 GPUs, namespace shop holds 1" in taken
+    alone = replace(snapshot, queues=())
+    assert holders(alone) == ["job-0-0", "job-1-0", "job-2-0", "job-3-0"], "without queues, all searches are equals"
+
+
+def test_the_namespaces_of_a_queue_get_equal_parts_of_its_slots() -> None:
+    jobs = [make_job(f"job-{n}", queue="a", max_trials=9, parallel=9) for n in range(4)]
+    jobs[3] = of_namespace(jobs[3], "shop")
+    snapshot = make_snapshot(jobs=jobs, trials=[], gpus=gpus_of([], 3), queues=[A])
+    quotas = pod_quotas(snapshot, close(snapshot), rules=QueueRules.of(snapshot))
+    assert [quotas[job.key].pods for job in jobs] == [1, 1, 1, 3], "six of twelve slots are the queue's"

@@ -111,6 +111,16 @@ def test_no_gpu_and_too_few_gpus() -> None:
     assert "needs 2 GPUs" in made.reasons[0].message
 
 
+@pytest.mark.parametrize(("nodes", "workers", "enough"), [(1, 2, False), (2, 2, True), (2, 3, False)])
+def test_a_trial_of_several_workers_needs_as_many_nodes(nodes: int, workers: int, enough: bool) -> None:
+    spec = {"gpus": {"perTrial": workers}, "trials": {"max": 3, "maxSteps": 10, "workers": workers}}
+    pending = [trial(0, phase="Pending", reason="WorkersNotReady")]
+    made = explained(job(spec=spec), pending, [node(f"n{number}", {}) for number in range(nodes)])
+    assert made.reasons[0].code == ("WorkersNotReady" if enough else "TooFewGPUs")
+    if not enough:
+        assert f"{workers} nodes with 1 GPU each" in made.reasons[0].message
+
+
 @pytest.mark.parametrize(
     ("spec", "status", "code", "blocks"),
     [

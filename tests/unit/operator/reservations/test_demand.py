@@ -9,6 +9,7 @@ import pytest
 from operator_builders import NOW
 from reservation_builders import POOL, reservation_node, seen
 
+from podium_core.domain.gpu_queue import QueueUsage, QueueView
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
@@ -59,6 +60,19 @@ def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -
     assert pool_demands(snapshot, 4) == ({} if gpus is None else {POOL: PoolDemand(Demand(gpus, 4), together=together)})
 
 
+@pytest.mark.parametrize(
+    ("workers", "gpus", "together", "apart"),
+    [(1, 1, False, False), (1, 4, True, False), (2, 2, False, True), (2, 4, True, False)],
+)
+def test_workers_of_one_gpu_each_need_gpus_of_different_nodes(
+    workers: int, gpus: int, together: bool, apart: bool
+) -> None:
+    """The GPUs of one worker must be on one node, which matters more."""
+    job = views.make_job(parallel=1, gpus_per_trial=gpus, workers=workers)
+    (found,) = pool_demands(views.make_snapshot(jobs=[job]), 9).values()
+    assert (found.demand.gpus, found.together, found.apart) == (gpus, together, apart)
+
+
 def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
     jobs = [views.make_job(name, parallel=2) for name in ("a", "b")]
     other = views.make_job("c", parallel=1, products=("H200", "H100"))
@@ -105,6 +119,26 @@ def test_each_queue_has_a_pool() -> None:
     own = replace(jobs[1], gpus=replace(jobs[1].gpus, queue="research"))
     found = pool_demands(views.make_snapshot(jobs=[jobs[0], own]), 9, "default")
     assert found.keys() == {Pool("lab", "default"), Pool("lab", "research")}
+
+
+@pytest.mark.parametrize(
+    ("queue", "gpus"),
+    [
+        (QueueView("team"), 2),
+        (QueueView("team", budget=3600.0, usage=QueueUsage(total=3600.0)), 1),
+        (QueueView("team", namespaces=frozenset({"shop"})), 1),
+    ],
+    ids=["open", "budget spent", "closed to the namespace"],
+)
+def test_a_job_that_its_queue_gives_nothing_keeps_its_gpus_and_needs_no_further_one(
+    queue: QueueView, gpus: int
+) -> None:
+    job = views.make_job(parallel=2, max_trials=2, queue="team")
+    trials = [views.make_trial(0, phase=OFF, gpus=["gpu-0"]), views.make_trial(1)]
+    snapshot = views.make_snapshot(
+        jobs=[job], trials=trials, gpus=[replace(ONE, trials=(trials[0].key,))], queues=[queue]
+    )
+    assert pool_demands(snapshot, 9) == {Pool("lab", "team"): PoolDemand(Demand(gpus, 9))}
 
 
 def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:

@@ -71,13 +71,19 @@ def test_the_pod_requires_the_nodes_where_it_helps() -> None:
 
 
 def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
-    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, together=True)
+    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, spread="together")
     affinity = pod["spec"]["affinity"]
     (pool_demand,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert pool_demand["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert pool_demand["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == RESERVATION_LABEL
     assert "namespaceSelector" not in pool_demand["podAffinityTerm"], "those of other tenants do not help"
     assert "nodeAffinity" in affinity, "and the product is required as before"
+
+
+def test_gpus_for_several_workers_are_requested_on_different_nodes() -> None:
+    affinity = make_reservation_pod("l", Pool("lab"), RULES, grace_seconds=9, spread="apart")["spec"]["affinity"]
+    assert affinity.keys() == {"podAntiAffinity"}
+    assert affinity["podAntiAffinity"].keys() == {"preferredDuringSchedulingIgnoredDuringExecution"}
 
 
 def test_a_grace_period_below_one_second_is_refused() -> None:

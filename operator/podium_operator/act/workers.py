@@ -1,0 +1,124 @@
+"""Create and end the pods of trials that have several workers: all of them, or none. `actuator` uses it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import PODS, SERVICES
+from podium_core.domain.phase import FINAL
+from podium_core.schema.trial import HyperParamTrial, pod_name
+from podium_operator.act.pod_manifest import TRIAL_LABEL, owner
+from podium_operator.act.postponed_actions import PostponedError
+from podium_operator.act.worker_manifests import make_service
+from podium_operator.observe.cluster_state import ClusterState, trial_key
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.worker_pods import WORKER_ENDED, workers_of
+
+Manifest = dict[str, Any]
+Ending = tuple[PodState, str | None]  # a pod to delete, and the reason to write on it
+log = logging.getLogger(__name__)
+
+
+def workers_to_end(cluster: ClusterState) -> Iterator[Ending]:
+    """Yield the pods of workers that cannot continue.
+
+    Another worker of their attempt has ended, or their trial has.
+    A pod whose agent does not respond gets no reason. Its node may be lost, and then it is the cause.
+    """
+    for key, (latest, *_) in cluster.pods_by_trial.items():
+        trial = cluster.trial_by_key.get(key)
+        if not latest.workers or trial is None:
+            continue
+        final = trial.status.phase in FINAL
+        if not (final or latest.broken):
+            continue
+        for pod in latest.workers:
+            if pod.facts.phase not in ("Succeeded", "Failed") and not pod.facts.deleting:
+                yield pod, None if final or pod.facts.node in cluster.unresponsive else WORKER_ENDED
+
+
+class WorkerCreator:
+    """Creates the pods of an attempt of several workers."""
+
+    def __init__(self, api: Api, manager: str) -> None:
+        self._api = api
+        self._manager = manager
+
+    async def create(
+        self, cluster: ClusterState, trial: TrialState, attempt: int, workers: int, make: Callable[[int], Manifest]
+    ) -> None:
+        """Create the Service and all pods. `make` returns the pod of a rank.
+
+        No process of an earlier attempt may run then: it would answer under the name of a new worker. The pod of worker
+        0 is created last, so that an attempt with it is complete. If a pod is refused, the others are deleted: they
+        would occupy slots. Raises ApiError, and PostponedError while older pods have not ended.
+        """
+        if any(_is_in_the_way(pod, attempt) for pod in cluster.worker_pods.get(trial_key(trial), ())):
+            raise PostponedError
+        await self._create_service(trial)
+        for rank in reversed(range(workers)):
+            try:
+                await self._create_pod(make(rank))
+            except ApiError:
+                for created in range(rank + 1, workers):
+                    with suppress(ApiError):  # the operator deletes the pods of an incomplete attempt later
+                        name = pod_name(trial.metadata.name, attempt, created)
+                        await self._api.delete(PODS, name, trial.metadata.namespace)
+                raise
+
+    async def _create_pod(self, manifest: Manifest) -> None:
+        try:
+            await self._api.create(PODS, manifest, manager=self._manager)
+        except ApiError as error:
+            if not error.conflict:
+                raise  # otherwise it exists already: an earlier reconcile or operator created it
+
+    async def _create_service(self, trial: HyperParamTrial) -> None:
+        meta = trial.metadata
+        manifest = make_service(trial, TRIAL_LABEL, owner("HyperParamTrial", meta.name, meta.uid))
+        try:
+            await self._api.create(SERVICES, manifest, manager=self._manager)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            await self._check_service(trial)
+
+    async def _check_service(self, trial: HyperParamTrial) -> None:
+        """Check that the Service with the trial's name is its own."""
+        meta = trial.metadata
+        try:
+            found = (await self._api.get(SERVICES, meta.name, meta.namespace))["metadata"]
+        except ApiError as error:
+            if error.not_found:
+                raise PostponedError from error  # that of an earlier trial of this name was just collected
+            raise
+        owners = found.get("ownerReferences") or []
+        if any(one["uid"] == meta.uid for one in owners) and "deletionTimestamp" not in found:
+            return
+        if any(one["kind"] == "HyperParamTrial" for one in owners):
+            raise PostponedError  # that of an earlier trial of this name is about to be collected
+        message = f"Service {meta.name} exists and is not the trial's, whose workers need it: delete or rename it"
+        raise ApiError(409, "ServiceNameTaken", message)
+
+
+def _is_in_the_way(pod: PodState, attempt: int) -> bool:
+    """Return whether processes of another attempt may run in the pod, or it is about to be deleted."""
+    if pod.facts.phase in ("Succeeded", "Failed"):
+        return False
+    return pod.facts.deleting or pod.attempt != attempt
+
+
+def all_workers(pod: PodState | None) -> tuple[PodState, ...]:
+    """Return the pods of an attempt that can be deleted: those that are not being deleted already.
+
+    The pods of workers that have ended remain, with their logs.
+    """
+    if pod is None:
+        return ()
+    found = [one for one in workers_of(pod) if not one.facts.deleting]
+    return tuple(found if not pod.workers else [one for one in found if one.facts.phase not in ("Succeeded", "Failed")])
