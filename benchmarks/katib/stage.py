@@ -28,12 +28,7 @@ POLL = 0.5  # seconds between two looks at a search
 GONE_SECONDS = 180.0
 KATIB_API = f"/apis/kubeflow.org/v1beta1/namespaces/{katib.NAMESPACE}"
 PODIUM_API = f"/apis/podium.dev/v1alpha1/namespaces/{JOBS}"
-# the agent and the trials get their GPUs from NVIDIA's toolkit, as Katib's trials do
-VALUES = (
-    *("-f", str(ROOT / "examples/demo-values.yaml"), "--set=agent.runtimeClassName=nvidia"),
-    *("--set=trials.runtimeClassName=nvidia", "--set=agent.driver.libraryPath=", "--set=agent.trialEnv=null"),
-    f"--set=agent.slotsPerGPU={searches.SLOTS}",
-)
+VALUES = (*nvidia.CHART_VALUES, f"--set=agent.slotsPerGPU={searches.SLOTS}")
 
 
 @contextmanager
@@ -43,11 +38,7 @@ def cluster_with_katib(name: str, gpus: int) -> Iterator[Cluster]:
     try:
         cluster.up()
         images.build_and_load(cluster)
-        manifest = (ROOT / "devcluster/manifests/fake-driver.yaml").read_text()
-        many = manifest.replace('{name: FAKE_GPUS, value: "1"}', f'{{name: FAKE_GPUS, value: "{gpus}"}}')
-        cluster.kubectl("apply", "-f", "-", stdin=many)
-        rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
-        cluster.kubectl("-n", "podium-fake-driver", *rollout, timeout=130)
+        nvidia.install_fake_driver(cluster, gpus)
         nvidia.install_toolkit(cluster)
         katib.install(cluster)
         for namespace in (katib.NAMESPACE, JOBS):

@@ -161,9 +161,7 @@ class Kind:
         """Install the fake driver and Podium. `reservations`: NVIDIA's device plugin provides the GPUs."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
-            self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
-            rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
-            self.kubectl(*rollout, "--timeout=120s", timeout=130)
+            nvidia.install_fake_driver(self)
         if reservations:
             nvidia.install_toolkit(self)
             nvidia.start_plugin(self)

@@ -11,14 +11,8 @@ from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime import nvidia
 
-ROOT = Path(__file__).parents[2]
 NODE = "node-1"
 STATE = "/var/lib/podium-fake-driver"
-# values of the chart: the agent and the trials get their GPUs from the toolkit, and nothing from the fake driver itself
-CHART_VALUES = (
-    *("-f", str(ROOT / "examples/demo-values.yaml"), "--set=agent.runtimeClassName=nvidia"),
-    *("--set=trials.runtimeClassName=nvidia", "--set=agent.driver.libraryPath=", "--set=agent.trialEnv=null"),
-)
 
 
 @contextmanager
@@ -30,11 +24,7 @@ def cluster_with_toolkit(name: str, gpus: int) -> Iterator[Cluster]:
     try:
         cluster.up()
         images.build_and_load(cluster)
-        manifest = (ROOT / "devcluster/manifests/fake-driver.yaml").read_text()
-        many = manifest.replace('{name: FAKE_GPUS, value: "1"}', f'{{name: FAKE_GPUS, value: "{gpus}"}}')
-        cluster.kubectl("apply", "-f", "-", stdin=many)
-        rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
-        cluster.kubectl("-n", "podium-fake-driver", *rollout, timeout=130)
+        nvidia.install_fake_driver(cluster, gpus)
         nvidia.install_toolkit(cluster)
         script = Path(__file__).with_name("scripts") / "devices.py"
         cluster.kubectl("create", "configmap", "device-scripts", f"--from-file={script}")

@@ -234,7 +234,7 @@ def stage(site_of: Callable[[Cluster], Any]) -> Iterator[Stage]:
         site = site_of(cluster)
         chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium")]
         options = ["-n", "podium-system", "--create-namespace", "--wait", "--timeout=240s"]
-        site.demo.call(site.place, [*chart, *nvidia_cluster.CHART_VALUES, *VALUES, *options], 260, quiet=True)
+        site.demo.call(site.place, [*chart, *nvidia.CHART_VALUES, *VALUES, *options], 260, quiet=True)
         scene = load(Path(__file__).with_name("scene.py")).set_up(site)
         yield Stage(site, scene, ApiClient(cluster.spec.port, cluster.paths.pki))
 

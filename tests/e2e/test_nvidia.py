@@ -151,7 +151,7 @@ def test_the_runtime_follows_the_environment_of_a_pod_without_a_gpu(stage: Stage
 
 def test_a_trial_has_exactly_its_gpu_whatever_its_environment_says(stage: Stage) -> None:
     site = stage.site
-    chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium"), *nvidia_cluster.CHART_VALUES]
+    chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium"), *nvidia.CHART_VALUES]
     options = ["-n", "podium-system", "--create-namespace", "--wait", "--timeout=240s"]
     site.demo.call(site.place, [*chart, *options], 260, quiet=True)
     site.until("the agent reports both GPUs", lambda: healthy(site) == GPUS, 120)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ruamel.yaml import YAML
 from podium_devcluster.artifacts import katib
 from podium_devcluster.artifacts.debian import install_packages
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.runtime import dns
+from podium_devcluster.runtime import dns, waiting
 from podium_devcluster.runtime.controlplane import inside
 from podium_devcluster.runtime.network import CONTROL_PLANE_IP, netns_path
 from podium_devcluster.shell import CommandError, run
@@ -58,7 +57,10 @@ def install(cluster: Cluster) -> None:
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifests(cluster, files), timeout=120)
         step.detail("certificate")
-        _until(lambda: _certificate(cluster), "the secret of Katib's webhooks has a certificate")
+        _until(
+            lambda: waiting.has_certificate(cluster, NAMESPACE, _SECRET),
+            "the secret of Katib's webhooks has a certificate",
+        )
         # a pod sees a secret that was filled after its start only a minute later; a new pod sees it at once
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", f"deployment/{katib.CONTROLLER}")
         step.detail("rollout")
@@ -202,14 +204,5 @@ def _answers(cluster: Cluster) -> bool:
     return True
 
 
-def _certificate(cluster: Cluster) -> bool:
-    data = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secret", _SECRET, "-o", "json")).get("data") or {}
-    return bool(data.get("tls.crt"))
-
-
 def _until(ready: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while not ready():
-        if time.monotonic() > deadline:
-            raise ClusterError(f"{what}: not within {READY_SECONDS:g} s; see `kubectl -n {NAMESPACE} get pods,events`")
-        time.sleep(0.5)
+    waiting.until(ready, what, READY_SECONDS, hint=f"kubectl -n {NAMESPACE} get pods,events")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from podium_devcluster.artifacts.gomodule import GoModule, program_image
 from podium_devcluster.cluster import Cluster
+from podium_devcluster.runtime import waiting
 from podium_devcluster.shell import CommandError
 from podium_devcluster.startup import ClusterError
 
@@ -47,7 +47,10 @@ def install(cluster: Cluster) -> None:
         step.detail("manifests")
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifests(cluster, files), timeout=120)
         step.detail("certificate")
-        _until(lambda: _certificate(cluster), "the secret of Kueue's webhooks has a certificate")
+        _until(
+            lambda: waiting.has_certificate(cluster, NAMESPACE, _SECRET),
+            "the secret of Kueue's webhooks has a certificate",
+        )
         if not answers(cluster):
             # A pod sees a secret that was filled after its start only a minute later; a new pod sees it at once.
             cluster.kubectl("-n", NAMESPACE, "rollout", "restart", f"deployment/{_MANAGER}")
@@ -93,15 +96,5 @@ def answers(cluster: Cluster) -> bool:
     return True
 
 
-def _certificate(cluster: Cluster) -> bool:
-    data = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secret", _SECRET, "-o", "json")).get("data") or {}
-    return bool(data.get("tls.crt"))
-
-
 def _until(ready: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while not ready():
-        if time.monotonic() > deadline:
-            log = f"kubectl -n {NAMESPACE} logs deployment/{_MANAGER}"
-            raise ClusterError(f"{what}: not within {READY_SECONDS:g} s; see `{log}`")
-        time.sleep(0.5)
+    waiting.until(ready, what, READY_SECONDS, hint=f"kubectl -n {NAMESPACE} logs deployment/{_MANAGER}")

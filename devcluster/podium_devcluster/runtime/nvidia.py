@@ -1,9 +1,9 @@
 """NVIDIA's parts on the nodes of a cluster: container toolkit, device plugin or DRA driver, and feature discovery.
 
-They run over the fake driver, which must be on the nodes already. In each node, `/run/nvidia/driver` then has what the
-driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI specification of the node's GPUs. The
-driver of dynamic resources (DRA) replaces the device plugin, and needs that specification. It is the dev cluster's
-own: its DeviceClass serves `nvidia.com/gpu`.
+They run over the fake driver, which must be on the nodes already (`install_fake_driver`). In each node,
+`/run/nvidia/driver` then has what the driver container of NVIDIA's GPU Operator leaves there, and `/run/cdi` a CDI
+specification of the node's GPUs. The driver of dynamic resources (DRA) replaces the device plugin, and needs that
+specification. It is the dev cluster's own: its DeviceClass serves `nvidia.com/gpu`.
 
 The dev cluster and kind have the toolkit and the device plugin from here: both are a `GpuCluster`.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
@@ -21,7 +20,7 @@ from podium_devcluster.artifacts import nvidia
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache, project_dir
 from podium_devcluster.progress import Progress
-from podium_devcluster.startup import ClusterError
+from podium_devcluster.runtime import waiting
 
 Strategy = Literal["cdi-cri", "envvar"]
 RESOURCE = "nvidia.com/gpu"
@@ -32,6 +31,11 @@ _NAMESPACE, _PLUGIN = "podium-fake-driver", "daemonset/nvidia-device-plugin"
 _DRA_DAEMON = "daemonset/nvidia-dra-driver"
 _MANIFESTS = project_dir() / "devcluster" / "manifests"
 READY_SECONDS = 120.0
+# arguments of helm: the agent and the trials get their GPUs from the toolkit, and nothing from the fake driver itself
+CHART_VALUES = (
+    *("-f", str(project_dir() / "examples" / "demo-values.yaml"), "--set=agent.runtimeClassName=nvidia"),
+    *("--set=trials.runtimeClassName=nvidia", "--set=agent.driver.libraryPath=", "--set=agent.trialEnv=null"),
+)
 
 
 class GpuNode(Protocol):
@@ -65,6 +69,15 @@ class GpuCluster(Protocol):
         """Run kubectl and return its standard output."""
 
 
+def install_fake_driver(cluster: GpuCluster, per_node: int = 1) -> None:
+    """Install the fake driver, with this many GPUs on each node."""
+    manifest = (_MANIFESTS / "fake-driver.yaml").read_text()
+    many = manifest.replace('{name: FAKE_GPUS, value: "1"}', f'{{name: FAKE_GPUS, value: "{per_node}"}}')
+    cluster.kubectl("apply", "-f", "-", stdin=many)
+    rollout = ("rollout", "status", "daemonset/podium-fake-driver", "--timeout=120s")
+    cluster.kubectl("-n", _NAMESPACE, *rollout, timeout=130)
+
+
 def programs(cluster: GpuCluster, which: Sequence[nvidia.NvidiaProgram] = nvidia.PROGRAMS) -> str:
     """Return the folder of NVIDIA's programs as nodes see it; build the programs if they are missing."""
     return cluster.provide(nvidia.ensure(cluster.cache, cluster.progress, which))
@@ -89,14 +102,14 @@ def start_plugin(cluster: GpuCluster, strategy: Strategy = "cdi-cri") -> None:
         cluster.kubectl("apply", "-f", "-", stdin=text.replace("value: cdi-cri", f"value: {strategy}"))
         cluster.kubectl("-n", _NAMESPACE, "rollout", "status", _PLUGIN, f"--timeout={READY_SECONDS:g}s", timeout=130)
         for node in cluster.nodes:
-            until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
+            _until(lambda node=node: announced(cluster, node) == gpus(node), f"{node.name} announces all GPUs")  # type: ignore[misc]
 
 
 def stop_plugin(cluster: GpuCluster) -> None:
     """Remove the device plugin, and wait until the nodes have no GPU of it."""
     cluster.kubectl("-n", _NAMESPACE, "delete", _PLUGIN, "--ignore-not-found", "--wait=true", timeout=60)
     for node in cluster.nodes:
-        until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
+        _until(lambda node=node: announced(cluster, node) == 0, f"{node.name} announces no GPU")  # type: ignore[misc]
 
 
 def start_dra_driver(cluster: Cluster) -> None:
@@ -108,7 +121,7 @@ def start_dra_driver(cluster: Cluster) -> None:
         rollout = ("rollout", "status", _DRA_DAEMON, f"--timeout={READY_SECONDS:g}s")
         cluster.kubectl("-n", _NAMESPACE, *rollout, timeout=130)
         for node in cluster.nodes:
-            until(lambda node=node: len(published(cluster, node)) == gpus(node), f"{node.name} publishes all GPUs")  # type: ignore[misc]
+            _until(lambda node=node: len(published(cluster, node)) == gpus(node), f"{node.name} publishes all GPUs")  # type: ignore[misc]
 
 
 def stop_dra_driver(cluster: Cluster) -> None:
@@ -160,10 +173,5 @@ def driver_version(header: str) -> str:
     return found[1]
 
 
-def until(ready: Callable[[], bool], what: str) -> None:
-    """Wait until `ready` returns True. Raises ClusterError with `what`."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not ready():
-        if time.monotonic() > deadline:
-            raise ClusterError(f"{what}: not within {READY_SECONDS:g} s")
-        time.sleep(0.2)
+def _until(ready: Callable[[], bool], what: str) -> None:
+    waiting.until(ready, what, READY_SECONDS, pause=0.2)
