@@ -110,7 +110,7 @@ test-older-scheduler: setup ## run the extender's tests with the kube-scheduler 
 test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver (root; fails without one)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension tests/unit/local/test_cuda_suspension.py
 
-test-dashboard: setup ## open the dashboard in a headless Chromium; screenshots in build/dashboard (skipped without one)
+test-dashboard: setup ## open the dashboard in a headless Chromium; screenshots in build/dashboard
 	@$(PYTEST) tests/browser
 
 fuzz: setup ## run 100,000 cases of each reader, parser and HTTP edge, with Atheris where it is available (hours; CASES=N, TARGET=name, JOBS=1)

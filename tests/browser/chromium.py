@@ -8,18 +8,35 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+
+from podium_devcluster.artifacts import debian
+from podium_devcluster.progress import Progress
+from podium_devcluster.shell import CommandError
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
 START_SECONDS, ANSWER_SECONDS = 60.0, 60.0
 
 
-def find_browser() -> str | None:
-    """Return the path of an installed Chromium; None without one."""
+@cache
+def needed_browser() -> str:
+    """Return the path of a Chromium, which root's apt-get installs if there is none; else skip the test."""
+    try:
+        debian.install_packages([NAMES[0]], Progress(), only_if=_installed() is None)
+    except (debian.PackageError, CommandError) as error:
+        pytest.skip(f"needs a Chromium on the path: {error}")
+    program = _installed()
+    assert program, f"{NAMES[0]} was installed, but it is not on the path"
+    return program
+
+
+def _installed() -> str | None:
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 

@@ -39,7 +39,7 @@ from podium_devcluster.cluster import Cluster
 
 sys.path.append(str(Path(__file__).parents[1] / "browser"))
 
-from chromium import Tab, chromium, find_browser
+from chromium import Tab, chromium, needed_browser
 
 pytestmark = pytest.mark.integration
 EVERYWHERE = "watcher"  # an account that may read all namespaces and the GPUs
@@ -403,9 +403,7 @@ async def shows(tab: Tab, expression: str) -> None:
 
 def test_a_person_signs_in_and_acts_in_a_browser(site: Site, shown: Dashboard, editor: str, tmp_path: Path) -> None:
     """A real browser sends the forms with the headers that the server checks, and no script can read the cookie."""
-    program = find_browser()
-    if program is None:
-        pytest.skip("needs a Chromium on the path, such as chromium-headless-shell")
+    program = needed_browser()
     shots = Path(__file__).parents[2] / "build" / "dashboard"
     shots.mkdir(parents=True, exist_ok=True)
     change = ("--type=merge", "-p", '{"spec": {"suspend": false}}')

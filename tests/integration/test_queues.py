@@ -89,9 +89,8 @@ def test_three_queues_share_a_gpu_and_show_what_they_have(
                 return sorted(map(str, held)) == ["0", "0", "1"] and sum(one["waiting"] for one in found) == 5
 
             await stage.until("one queue holds the GPU and five trials wait", all_wait)
-            gpus = len((await stage.api.list(GPUNODES))["items"])
             for short, name in names.items():
-                await stage.until(f"{name} shows its share", shows(stage, name, WEIGHTS[short], gpus))
+                await until_shares(stage, names, short)
                 status = await status_of(stage, name)
                 assert (status["jobs"], status["observedGeneration"]) == (1, 1)
                 assert condition(status, "Active") == ("True", "SharesGPUs")
@@ -138,16 +137,28 @@ async def holder(stage: Stage, names: dict[str, str]) -> str:
     return next((short for short in names if run_queue and run_queue[0].startswith(f"{short}-")), "")
 
 
-def shows(stage: Stage, name: str, weight: int, gpus: int) -> Callable[[], Awaitable[bool]]:
-    """Return whether the status has the shares by weight: of all GPUs, and of the one that the three queues can use."""
-    nominal = round(gpus * weight / (sum(WEIGHTS.values()) + DEFAULT_WEIGHT), 2)
-    deserved = round(weight / sum(WEIGHTS.values()), 2)
+async def until_shares(stage: Stage, names: dict[str, str], short: str) -> None:
+    """Wait until the status of a queue has its nominal share of all GPUs, and its part of what the three deserve.
+
+    Objects of the tests before this one may still go away, so everything is read again each time.
+    """
+    seen: dict[str, Any] = {}
 
     async def there() -> bool:
-        figures = (await status_of(stage, name)).get("gpus", {})
-        return (figures.get("nominal"), figures.get("deserved")) == (nominal, deserved)
+        gpus = len((await stage.api.list(GPUNODES))["items"])
+        weights = [queue["spec"].get("weight", 1) for queue in (await stage.api.list(GPUQUEUES))["items"]]
+        nominal = round(gpus * WEIGHTS[short] / (sum(weights) + DEFAULT_WEIGHT), 2)
+        shares = {one: (await status_of(stage, name)).get("gpus", {}) for one, name in names.items()}
+        seen.update(shares, expected=nominal, nodes=gpus, weights=weights)
+        deserved = [share.get("deserved", 0.0) for share in shares.values()]
+        part = WEIGHTS[short] / sum(WEIGHTS.values())
+        fair = sum(deserved) > 0 and shares[short]["deserved"] == pytest.approx(part * sum(deserved), abs=0.02)
+        return fair and shares[short]["nominal"] == nominal
 
-    return there
+    try:
+        await stage.until(f"queue {short} shows its share", there)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{seen}") from error
 
 
 def test_a_job_says_why_its_queue_gives_it_no_gpu(perform: Callable[[Play], None]) -> None:
