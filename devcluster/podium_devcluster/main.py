@@ -16,7 +16,7 @@ from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import kueue, nvidia
+from podium_devcluster.runtime import controllers, nvidia
 from podium_devcluster.runtime.node_config import KubeletSettings
 from podium_devcluster.vm.machine import Machine
 
@@ -49,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     giver.add_argument("--no-plugin", action="store_true", help="the toolkit only: GPUs for Podium's own device plugin")
     giver.add_argument("--dra", action="store_true", help="a driver of dynamic resources instead of the device plugin")
     command("kueue", "install Kueue, built from its Go module, with the feature gate PriorityBoost")
+    command("jobset", "install JobSet, built from its Go module")
+    command("trainer", "install JobSet and Kubeflow Trainer, built from their Go modules")
     virtual = command(
         "vm", "a node in a virtual machine (systemd, cgroup v2) with the images of node-1: podium-devcluster vm start"
     )
@@ -113,8 +115,8 @@ def run_command(options: argparse.Namespace) -> int:
                 nvidia.stop_dra_driver(cluster)
             if not (options.no_plugin or options.dra):
                 nvidia.start_plugin(cluster, options.strategy)
-        case "kueue":
-            kueue.install(cluster)
+        case "kueue" | "jobset" | "trainer":
+            controllers.BY_COMMAND[options.command].install(cluster)
         case "vm":
             _vm(Machine(cluster), options)
         case "kubectl":

@@ -21,7 +21,7 @@ from script_modules import load
 
 from podium_cli.main import run
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.runtime import kueue, nvidia
+from podium_devcluster.runtime import controllers, nvidia
 from podium_devcluster.runtime.apiserver import ApiClient
 
 nvidia_cluster = load(Path(__file__).with_name("nvidia_cluster.py"))
@@ -230,7 +230,7 @@ def stage(site_of: Callable[[Cluster], Any]) -> Iterator[Stage]:
         pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
     with nvidia_cluster.cluster_with_toolkit("kueue", GPUS) as cluster:
         nvidia.start_plugin(cluster)
-        kueue.install(cluster)
+        controllers.KUEUE.install(cluster)
         site = site_of(cluster)
         chart = [site.place.tool("helm"), "install", "podium", str(ROOT / "charts/podium")]
         options = ["-n", "podium-system", "--create-namespace", "--wait", "--timeout=240s"]
