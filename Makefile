@@ -14,7 +14,7 @@ FAST := tests/unit tests/contract tests/golden
 # three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 # these build minutes of Go programs of others, and have targets of their own
-OTHERS := tests/e2e/test_kueue.py tests/e2e/test_dra.py tests/e2e/test_workers.py tests/e2e/test_upgrade.py tests/e2e/test_offline_install.py
+OTHERS := tests/e2e/test_kueue.py tests/e2e/test_dra.py tests/e2e/test_workers.py tests/e2e/test_workloads.py tests/e2e/test_upgrade.py tests/e2e/test_offline_install.py
 CLUSTERS += $(addprefix --ignore=,$(OTHERS))
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 # what the clusters' audit logs have about Podium's accounts, for tests/grants
@@ -24,7 +24,7 @@ export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECO
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
 BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_partition.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
-.PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes test-kueue test-dra test-workers test-upgrade test-vm cluster \
+.PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes test-kueue test-dra test-workers test-workloads test-upgrade test-vm cluster \
 	cluster-down images kind generate golden record-metrics bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-expected bench-queues bench-katib bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines bench-dashboard dist release release-check sbom lock clean clean-cache
@@ -92,6 +92,9 @@ test-dra: setup ## run reservations over dynamic resources, with a DRA driver fr
 
 test-workers: setup ## run trials of several workers on two nodes (root; builds CoreDNS from its Go module once: five minutes)
 	@$(PYTEST) -rP tests/e2e/test_workers.py
+
+test-workloads: setup ## run trials that are JobSets and TrainJobs on two nodes (root; builds JobSet, Kubeflow Trainer and CoreDNS once: 15 minutes)
+	@$(PYTEST) -rP tests/e2e/test_workloads.py
 
 test-upgrade: setup ## upgrade from release 0.1.0 under load, roll back, and install offline (root; builds both releases)
 	@$(PYTEST) tests/e2e/test_upgrade.py tests/e2e/test_offline_install.py

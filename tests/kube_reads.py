@@ -15,11 +15,21 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
-from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS
+from podium_cluster.resources import (
+    EVENTS,
+    GPUNODES,
+    JOBS,
+    JOBSETS,
+    NODES,
+    PODS,
+    RUNTIMES,
+    TRAIN_JOBS,
+    TRIALS,
+)
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.runtime.apiserver import ApiClient
 
-RESOURCES = (EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS)
+RESOURCES = (EVENTS, GPUNODES, JOBS, JOBSETS, NODES, PODS, RUNTIMES, TRAIN_JOBS, TRIALS)
 KINDS = {name: kind for kind in RESOURCES for name in (kind.plural, kind.kind.lower())} | {"hpj": JOBS, "hpt": TRIALS}
 RETRY_SECONDS = 10.0  # how long to retry while the server is overloaded or does not answer; kubectl retries too
 PAUSE = 0.25

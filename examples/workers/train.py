@@ -92,6 +92,15 @@ class Ring:
         return np.concatenate(parts)
 
 
+def name_of(worker: int) -> str:
+    """Return the host name of a worker.
+
+    It is that of worker 0 with another number at the end, in Podium's own pods and in those of a Job.
+    """
+    host, _, domain = os.environ["MASTER_ADDR"].partition(".")
+    return f"{host.removesuffix('-0')}-{worker}.{domain}"
+
+
 def connect(rank: int, size: int) -> Ring:
     """Join the ring. A name resolves, and a port is open, once that worker has started."""
     if size == 1:
@@ -99,8 +108,7 @@ def connect(rank: int, size: int) -> Ring:
     local = "PODIUM_WORKERS" not in os.environ
     server = socket.create_server(("", FIRST_PORT + rank if local else FIRST_PORT))
     other = (rank + 1) % size
-    name = os.environ.get("PODIUM_TRIAL", "")
-    address = ("127.0.0.1", FIRST_PORT + other) if local else (f"{name}-{other}.{name}", FIRST_PORT)
+    address = ("127.0.0.1", FIRST_PORT + other) if local else (name_of(other), FIRST_PORT)
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,6 +13,7 @@ from typing import Any, TextIO
 SCRIPTS = Path(__file__).with_name("scripts")
 LAST = 60
 FINAL = ("Succeeded", "Failed", "Refused")
+CONTAINERS = ("train", "node")  # that train; the second one is Kubeflow Trainer's name
 
 
 def chain() -> list[tuple[int, int]]:
@@ -35,11 +37,12 @@ class TrialLogs:
     files: dict[tuple[str, str], TextIO] = field(default_factory=dict)
 
     def open_new(self) -> None:
-        """Open the logs that have appeared since the last call."""
-        for path in self.site.cluster.logs.glob(f"node-*/pods/default_{self.job}-*/train/0.log"):
-            trial, _, attempt = path.parts[-3].split("_")[1].rpartition("-")
-            if (trial, attempt) not in self.files:
-                self.files[trial, attempt] = path.open(encoding="utf-8")
+        """Open the logs that have appeared since the last call: of worker 0, whose pod Podium or a Job creates."""
+        trial_and_attempt = re.compile(rf"({re.escape(self.job)}-\d+)-(\d+)(?:-[a-z]+-0-0-\w{{5}})?")
+        for path in self.site.cluster.logs.glob(f"node-*/pods/default_{self.job}-*/*/0.log"):
+            name = trial_and_attempt.fullmatch(path.parts[-3].split("_")[1])
+            if name is not None and path.parts[-2] in CONTAINERS and (key := (name[1], name[2])) not in self.files:
+                self.files[key] = path.open(encoding="utf-8")
 
     def close(self) -> None:
         for file in self.files.values():

@@ -72,3 +72,16 @@ def test_after_sigterm_all_workers_stop_at_one_checkpoint_and_continue_with_the_
     assert 3 <= len(before) < EPOCHS
     assert json.loads((tmp_path / "podium-checkpoint.json").read_text())["step"] == len(before)
     assert before + run(2, folder=tmp_path) == run(2)
+
+
+@pytest.mark.parametrize(
+    ("master", "name"),
+    [
+        pytest.param("search-3-0.search-3", "search-3-1.search-3", id="pods of Podium"),
+        pytest.param("search-3-0-worker-0-0.search-3-0", "search-3-0-worker-0-1.search-3-0", id="pods of a JobSet"),
+    ],
+)
+def test_the_name_of_a_worker_comes_from_that_of_worker_0(master: str, name: str) -> None:
+    code = f"import sys; sys.path.append({str(SCRIPT.parent)!r}); import train; print(train.name_of(1), end='')"
+    environment = {"PATH": os.environ["PATH"], "MASTER_ADDR": master}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120) == name

@@ -18,6 +18,7 @@ ROOT = "/apis/podium.dev/v1alpha1"
         ("gpunode node-1", f"{ROOT}/gpunodes/node-1"),
         ("hyperparamjob digits", f"{ROOT}/namespaces/default/hyperparamjobs/digits"),
         ("hpt t-0", f"{ROOT}/namespaces/default/hyperparamtrials/t-0"),
+        ("jobset t-0-0", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/t-0-0"),
         ("pods -n podium-system", "/api/v1/namespaces/podium-system/pods"),
         ("pods -l podium.dev/job=a", "/api/v1/namespaces/default/pods?labelSelector=podium.dev%2Fjob%3Da"),
         ("events --field-selector a=b,c=d", "/api/v1/namespaces/default/events?fieldSelector=a%3Db%2Cc%3Dd"),
