@@ -86,6 +86,9 @@ def experiment(name: str, namespace: str, algorithm: str, seed: int, size: Size,
         "metricsCollectorSpec": {"collector": {"kind": "StdOut"}, "source": {"filter": {"metricsFormat": [LINE]}}},
         "trialTemplate": {
             "primaryContainerName": CONTAINER,
+            # Katib reads the values of a trial that it stops from the database only while the trial's Job exists, and
+            # asks for no further point while values are missing: with Jobs that it deletes, an Experiment hung here
+            "retain": True,
             "trialParameters": [{"name": one, "reference": one} for one in names],
             "trialSpec": {
                 "apiVersion": "batch/v1",

@@ -84,11 +84,11 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
     )
     adapted = adapt(job.spec.template, site)
     notes = [*adapted.notes, *(() if warm_start is None else (warm_start.message,))]
-    changes: dict[str, Any] = {"template": adapted.template}
+    changes: dict[str, Any] = {}
     if job.spec.metrics.source == "push":
         notes.append("metrics.source push: podium.trial.report prints its lines here, and they are read")
         changes["metrics"] = job.spec.metrics.model_copy(update={"source": "stdout"})
-    job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
+    job = job.model_copy(update={"spec": job.spec.with_template(adapted.template).model_copy(update=changes)})
     cuda = NO_CUDA if options.devices.gpus == "none" else find_cuda(job.spec)
     devices = find_devices(job.spec, options.devices, environ, moves_memory=cuda.moves_memory)
     if not devices[0].is_gpu:
@@ -108,8 +108,8 @@ def _with_paths(job: HyperParamJob, paths: Mapping[str, str]) -> HyperParamJob:
     main = template["spec"]["containers"][0]
     for key in ("command", "args"):
         main[key] = [mapped(word, paths) for word in main.get(key) or []]
-    changes = {"metrics": metrics.model_copy(update={"path": mapped(metrics.path, paths)}), "template": template}
-    return job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
+    changes = {"metrics": metrics.model_copy(update={"path": mapped(metrics.path, paths)})}
+    return job.model_copy(update={"spec": job.spec.with_template(template).model_copy(update=changes)})
 
 
 def _refuse_unavailable(spec: JobSpec) -> None:

@@ -279,6 +279,9 @@ class Reconciler:
         for trial, text in refused_pods.items():
             if trial in rankings:
                 rankings[trial] = replace(rankings[trial], reason="PodRefused", message=text)
+        for trial, text in self._actuator.waiting().items():
+            if trial in rankings:
+                rankings[trial] = replace(rankings[trial], reason="WorkloadWaits", message=text)
         with self._metrics.part_seconds.labels("report").time():
             report = Report(
                 rankings=rankings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from podium_core.acceptance.finding import Finding, error_of, warning
@@ -14,9 +15,11 @@ from podium_core.policies.registry import PolicyError, create
 from podium_core.schema.checkpointing import APP_CHECKPOINT, CUDA_CHECKPOINT, can_checkpoint
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.search.population_settings import PBT
+from podium_core.schema.template.workload import name_of_job, written_path
 from podium_core.schema.validation import parse_job, problems
 
 SERVICE_NAME = re.compile(r"[a-z][-a-z0-9]*")  # of the beginning: a number follows
+MAX_POD_NAME, MANY_ATTEMPTS = 63, 999  # a pod's host name is a label of DNS
 EXTRA, GP_EXTRA = "kube-podium[searchers]", "kube-podium[searchers-gp]"
 
 
@@ -36,10 +39,13 @@ def findings(
         *_policy(job),
         *_packages(job, missing_packages or ()),
         *_workers(job),
+        *_workload(job),
         *(_memory_not_movable(job) if reserved_gpus else ()),
     )
     optional = _optional(job) if missing_packages is None else ()
-    return errors or (*job_warnings(job.spec), *optional, *template_warnings(job.spec))
+    found = errors or (*job_warnings(job.spec), *optional, *template_warnings(job.spec))
+    workload = job.spec.workload
+    return found if workload is None else tuple(replace(one, field=written_path(workload, one.field)) for one in found)
 
 
 def errors_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -90,6 +96,40 @@ def _workers(job: HyperParamJob) -> Iterator[Finding]:
             "letter, and use lower-case letters, digits and -"
         )
         yield Finding("WorkersName", "error", "metadata.name", message)
+
+
+def _workload(job: HyperParamJob) -> Iterator[Finding]:
+    """Refuse what trials that are JobSets or TrainJobs cannot do."""
+    spec, name = job.spec, job.metadata.name
+    if spec.workload is None:
+        return
+    kind = spec.workload.kind
+    if CONTAINER_CHECKPOINT in spec.suspension.methods:
+        message = f"{CONTAINER_CHECKPOINT} moves a pod of Podium, and the pods of a {kind} are its own: remove it"
+        yield Finding("WorkloadNotMigratable", "error", "spec.suspension.methods", message)
+    if spec.search.algorithm == PBT:
+        message = f"{PBT} copies checkpoints between pods of Podium, and the pods of a {kind} are its own: use another"
+        yield Finding("WorkloadInPopulation", "error", "spec.search.algorithm", message)
+    if spec.trials.workers > 1 and spec.checkpoint is not None and spec.checkpoint.volume.claim_name is None:
+        message = (
+            f"the pods of a {kind} have one pod template, so worker 0 cannot be kept on the node that has its "
+            "checkpoint: write the name of a claim that all nodes can mount"
+        )
+        yield Finding("WorkloadOnNode", "error", "spec.checkpoint.volume.claimName", message)
+    if spec.trials.workers == 1 and not SERVICE_NAME.fullmatch(name):
+        message = (
+            f"{name!r} cannot begin the name of a {kind}: begin it with a letter, and use lower-case letters, digits "
+            "and -"
+        )
+        yield Finding("WorkloadName", "error", "metadata.name", message)
+    last = name_of_job(spec.workload)
+    longest = f"{name}-{spec.trials.max - 1}-{MANY_ATTEMPTS}-{last}-{spec.trials.workers - 1}-0-{'x' * 5}"
+    if len(longest) > MAX_POD_NAME:
+        message = (
+            f"the pods of the {kind} would have names such as {longest} ({len(longest)} characters, and "
+            f"{MAX_POD_NAME} are allowed): shorten it, or the name of the replicated job"
+        )
+        yield Finding("WorkloadName", "error", "metadata.name", message)
 
 
 def _optional(job: HyperParamJob) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
             suspendable=suspendable,
             checkpointable=can_checkpoint(spec),
             checkpoint_scope=checkpoint_scope(spec),
-            migratable=can_migrate(spec) and spec.trials.workers == 1,
+            migratable=can_migrate(spec) and spec.trials.workers == 1 and spec.workload is None,
             moves_memory=moves_memory(spec.suspension.methods),
         ),
         state=JobState(accepted=accepted, suspended=spec.suspend, finished=finished),

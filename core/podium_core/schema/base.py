@@ -12,6 +12,8 @@ from pydantic.alias_generators import to_camel
 GROUP = "podium.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+TRIAL_KIND = "HyperParamTrial"
+JOB_VERSION = "batch/v1"
 
 
 class SpecModel(BaseModel):
@@ -51,10 +53,18 @@ class OwnerReference(StatusModel):
     controller: bool = False
 
 
-def controlling_trial(owners: Iterable[OwnerReference], name: str | None) -> OwnerReference | None:
-    """Return the reference to the HyperParamTrial `name` if it controls the object, else None."""
+def controlling_trial(owners: Iterable[OwnerReference], name: str | None, uid: str | None) -> OwnerReference | None:
+    """Return a reference to the HyperParamTrial `name` that a pod belongs to; None if it belongs to none.
+
+    The trial controls the pod. If a Job does (`JobSpec.workload`), the pod's label has the trial's `uid`. The admission
+    policies of the chart see to it that only Jobs of trials have such pods.
+    """
     owner = next((owner for owner in owners if owner.controller), None)
-    if owner is None or owner.kind != "HyperParamTrial" or owner.api_version.partition("/")[0] != GROUP:
+    if owner is None or not name:
+        return None
+    if owner.kind == "Job" and owner.api_version == JOB_VERSION and uid:
+        return OwnerReference(api_version=API_VERSION, kind=TRIAL_KIND, name=name, uid=uid, controller=True)
+    if owner.kind != TRIAL_KIND or owner.api_version.partition("/")[0] != GROUP:
         return None
     return owner if owner.name == name else None
 

@@ -16,6 +16,7 @@ from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job_status import JobStatus
 from podium_core.schema.metrics.spec import MetricsSpec
 from podium_core.schema.search.spec import MAX_OBJECTIVES, Parameter, SearchSpec
+from podium_core.schema.template.workload import TrialWorkload, pod_template_of
 
 Quantity = Annotated[
     str,
@@ -252,7 +253,16 @@ class JobSpec(SpecModel):
     trials: Trials = Field(
         description="How many trials there are, how many run at a time, and how long each one trains."
     )
-    template: dict[str, Any] = Field(description="Pod template of the trials: {metadata?, spec}; immutable.")
+    given_template: dict[str, Any] | None = Field(
+        None,
+        alias="template",
+        description="Pod template of the trials: {metadata?, spec}; immutable. Give either this or workload.",
+    )
+    workload: TrialWorkload | None = Field(
+        None,
+        description="JobSet or Kubeflow TrainJob that each trial runs, instead of template; immutable. Its controller "
+        "must be installed.",
+    )
     search: SearchSpec = Field(
         default_factory=SearchSpec, description="How the parameters of the trials are proposed; immutable."
     )
@@ -297,6 +307,17 @@ class JobSpec(SpecModel):
     suspend: bool = Field(
         False, description="If true, all trials of the job give up their GPUs until this is false again."
     )
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """Return the pod template of the trials, or of the pods of a workload that train."""
+        if self.given_template is not None:
+            return self.given_template
+        return {} if self.workload is None else pod_template_of(self.workload)
+
+    def with_template(self, template: dict[str, Any]) -> JobSpec:
+        """Return a copy with another pod template."""
+        return self.model_copy(update={"given_template": template})
 
     @property
     def gpus_per_worker(self) -> int:

@@ -38,6 +38,15 @@ def _gpus_for_workers(spec: JobSpec) -> bool:
     return workers == 1 or (gpus > 0 and gpus % workers == 0)
 
 
+# checked before all others: they read `JobSpec.template`
+TEMPLATE_GIVEN = Rule(
+    "TemplateOrWorkload",
+    "spec",
+    "has(self.template) != has(self.workload)",
+    "give exactly one of template, the pod template of the trials, and workload, a JobSet or a TrainJob",
+    lambda spec: (spec.given_template is None) != (spec.workload is None),
+    at="template",
+)
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "MaxStepsMissing",
@@ -60,6 +69,7 @@ SPEC_RULES: tuple[Rule, ...] = (
     ),
     *OBJECTIVE_RULES,
     *METRIC_RULES,
+    TEMPLATE_GIVEN,
     Rule(
         "SuspensionWithoutGPUs",
         "spec",
@@ -204,7 +214,9 @@ JOB_RULES: tuple[Rule, ...] = (
     *PARAMETER_RULES,
     *SPEC_RULES,
     *TEMPLATE_RULES,
-    *map(_fixed, ("parameters", "template", "search", "gpus", "metrics")),
+    *map(_fixed, ("parameters", "search", "gpus", "metrics")),
+    _fixed_optional("spec", "template"),
+    _fixed_optional("spec", "workload"),
     _fixed_optional("spec", "objective"),
     _fixed_optional("spec", "objectives"),
     _fixed_optional("spec", "checkpoint"),

@@ -7,6 +7,7 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -21,6 +22,8 @@ from podium_core.schema.job import MAX_ADDITIONAL_METRICS, MAX_WORKERS
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
 RANK_LABEL = "podium.dev/rank"  # on the pods of a trial that has several workers
 WORKERS_LABEL = "podium.dev/workers"  # on these pods: how many workers the trial has
+TRIAL_UID_LABEL = "podium.dev/trial-uid"  # on pods that a Job controls (`JobSpec.workload`)
+RANK_SOURCE = "podium.dev/rank-label"  # on these pods: the label that has the rank
 MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
@@ -383,6 +386,12 @@ class HyperParamTrial(StatusModel):
     metadata: ObjectMeta
     spec: TrialSpec = Field(description="What to run.")
     status: TrialStatus = Field(default_factory=TrialStatus, description="Progress of the trial.")
+
+
+def rank_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
+    """Return the rank of a worker from its pod's labels; 0 for the pod of a trial that has one."""
+    text = labels.get(annotations.get(RANK_SOURCE, RANK_LABEL), "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def pod_name(trial: str, attempt: int, rank: int = 0) -> str:

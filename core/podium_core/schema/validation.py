@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec
-from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
+from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES, TEMPLATE_GIVEN
 from podium_core.schema.job_status import JobStatus
 from podium_core.schema.manifest_parts import parse_part, parse_spec
 from podium_core.schema.metrics.checks import metric_refusals
@@ -33,8 +34,10 @@ from podium_core.schema.template.checks import placeholder_refusals, template_re
 from podium_core.schema.template.leftovers import leftover_refusals
 from podium_core.schema.template.pod_template import PodTemplate
 from podium_core.schema.template.rules import TEMPLATE_RULES
+from podium_core.schema.template.workload import written_path
+from podium_core.schema.template.workload_checks import workload_refusals
 
-__all__ = ["Refusal", "check", "parse_job", "problems"]
+__all__ = ["Refusal", "check", "parse_job", "problems", "template_problems"]
 
 _KIND = "HyperParamJob"
 _WRITTEN = ("apiVersion", "kind", "metadata", "spec")  # by users; Podium writes the status
@@ -61,6 +64,15 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
     """Return the reasons for which this job cannot run; empty if it can."""
+    workload = spec.workload
+    if workload is None:
+        return _check(spec)
+    # without its pod template, the other checks would blame what is not written
+    found = workload_refusals(spec) or _check(spec)
+    return tuple(replace(one, field=written_path(workload, one.field)) for one in found)
+
+
+def _check(spec: JobSpec) -> tuple[Refusal, ...]:
     refusals = [*judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec})]
     refusals += space_refusals(spec)
     if not refusals:  # conditions and points are compared with ranges that have bounds
@@ -73,13 +85,16 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
         *placeholder_refusals(spec),
         *leftover_refusals(spec),
     ]
+    return (*refusals, *template_problems(spec))
+
+
+def template_problems(spec: JobSpec) -> tuple[Refusal, ...]:
+    """Return the reasons for which the pod template cannot be that of a trial."""
     try:
         template = PodTemplate.model_validate(spec.template)
     except ValidationError as error:
-        return (*refusals, *error_messages.refusals(error, PodTemplate, "spec.template"))
-    refusals += judge(TEMPLATE_RULES, {"spec": {"template": template}})
-    refusals += template_refusals(spec, template)
-    return tuple(refusals)
+        return error_messages.refusals(error, PodTemplate, "spec.template")
+    return (*judge(TEMPLATE_RULES, {"spec": {"template": template}}), *template_refusals(spec, template))
 
 
 def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
@@ -95,7 +110,7 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     spec = parse_spec(JobSpec, manifest, refusals)
     metadata = parse_part(ObjectMeta, manifest, "metadata", refusals)
     if spec is not None:
-        refusals += judge([OBJECTIVE_GIVEN], {"spec": spec})
+        refusals += judge([OBJECTIVE_GIVEN, TEMPLATE_GIVEN], {"spec": spec})
         refusals += islice(integer_refusals(spec.model_dump(by_alias=True), "spec"), MAX_FOUND)
     if spec is None or metadata is None or refusals:
         return tuple(refusals)

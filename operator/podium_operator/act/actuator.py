@@ -39,6 +39,7 @@ from podium_operator.act.pod_resources import gate_needs_slot, ran_out_of_gpu_me
 from podium_operator.act.postponed_actions import FinalReportWait, PostponedError, RefusedAction, refused_again
 from podium_operator.act.requeue import INVALID, RequeueActuator
 from podium_operator.act.workers import WorkerCreator, all_workers, workers_to_end
+from podium_operator.act.workloads import WorkloadCreator, WorkloadFailedError
 from podium_operator.jobs.events import emit
 from podium_operator.log_fields import about_action
 from podium_operator.metrics import Metrics
@@ -98,6 +99,7 @@ class Actuator:
         self._refused: dict[TrialKey, RefusedAction] = {}
         self._requeues = RequeueActuator(api, MANAGER)
         self._workers = WorkerCreator(api, MANAGER)
+        self._workloads = WorkloadCreator(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
         self._sent: dict[TrialKey, float] = {}  # when, by a monotonic clock
@@ -131,12 +133,13 @@ class Actuator:
         ):
             await self._carry_out_all(cluster, actions, WriteRunQueues)
 
-    async def create(self, cluster: ClusterState, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+    async def create(self, cluster: ClusterState, actions: Sequence[Action]) -> tuple[EndTrial, ...]:
         """Create trials and pods: the second half of a reconcile.
 
         Return the trials that ended because they cannot be started.
         """
         self._tried = {}
+        self._workloads.start({action.trial for action in actions if isinstance(action, CreatePod)})
         ends = await self._carry_out_all(cluster, actions, CreateTrial | CreatePod)
         return tuple(end for end in ends if end is not None)
 
@@ -153,6 +156,10 @@ class Actuator:
     def undeleted(self) -> Mapping[TrialKey, str]:
         """Return the trials whose requeue was refused in this reconcile, with the server's message."""
         return self._requeues.undeleted()
+
+    def waiting(self) -> Mapping[TrialKey, str]:
+        """Return what the JobSets and TrainJobs wait for that have no pods yet."""
+        return self._workloads.waiting()
 
     def in_backoff(self) -> Collection[str]:
         """Return the uids of pods that the API server recently did not delete: their requeue backs off."""
@@ -311,12 +318,17 @@ class Actuator:
             inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
             origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot)
             make = partial(make_pod, job, trial, action.attempt, self._rules, origin)
-            if job.spec.trials.workers > 1:
+            if job.spec.workload is not None:
+                make_of = partial(make_pod, trial=trial, attempt=action.attempt, rules=self._rules, origin=origin)
+                await self._workloads.create(cluster, trial, action.attempt, make_of)
+            elif job.spec.trials.workers > 1:
                 await self._workers.create(cluster, trial, action.attempt, job.spec.trials.workers, make)
             else:
                 await self._create(PODS, make())
         except ParentLostError as error:
             return EndTrial(action.trial, TrialPhase.FAILED, "ParentLost", f"The trial cannot start: {error}.")
+        except WorkloadFailedError as error:
+            return EndTrial(action.trial, TrialPhase.FAILED, "WorkloadFailed", f"The trial cannot start: {error}")
         except ApiError as error:
             if (
                 migration is not None and not error.transient

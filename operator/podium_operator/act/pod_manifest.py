@@ -37,6 +37,7 @@ from podium_operator.act.pod_resources import (
     remove_slots,
 )
 from podium_operator.act.worker_manifests import make_worker, worker_environment, worker_labels
+from podium_operator.act.workload_pod import make_member
 
 Manifest = dict[str, Any]
 
@@ -156,7 +157,9 @@ def make_pod(
             checkpoint_volume.add_hook(main)
     hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
-    if spec.trials.workers > 1:
+    if spec.workload is not None:
+        make_member(pod, metadata, job, trial, TRIAL_LABEL)
+    elif spec.trials.workers > 1:
         make_worker(pod, trial, rank, TRIAL_LABEL)
         metadata["name"] = pod_name(trial.metadata.name, attempt, rank)
         metadata["labels"] |= worker_labels(job, rank)

@@ -18,22 +18,26 @@ MASTER_PORT = 29500  # torchrun's own default
 # A suspended worker answers nothing, and no limit of a library may end it for that. Podium itself ends the workers of a
 # trial that has lost one.
 LONGEST_SUSPENSION_SECONDS = 7 * 86400
+RANK_VARIABLES = ("RANK", "NODE_RANK", "PODIUM_RANK")
 _HOSTNAME = "kubernetes.io/hostname"
 
 
 def worker_environment(job: HyperParamJob, trial: HyperParamTrial, rank: int) -> Mapping[str, str]:
     """Return the variables by which the workers find each other; none for a trial of one pod."""
-    workers, name = job.spec.trials.workers, trial.metadata.name
-    if workers == 1:
+    name = trial.metadata.name
+    if job.spec.trials.workers == 1 or job.spec.workload is not None:
         return {}
+    ranks = dict.fromkeys(RANK_VARIABLES, str(rank))
+    return {**group_environment(job.spec.trials.workers, f"{name}-0.{name}"), **ranks}
+
+
+def group_environment(workers: int, master: str) -> Mapping[str, str]:
+    """Return the variables that are the same in all workers of a trial. `master`: host name of worker 0."""
     return {
-        "MASTER_ADDR": f"{name}-0.{name}",
+        "MASTER_ADDR": master,
         "MASTER_PORT": str(MASTER_PORT),
-        "RANK": str(rank),
         "WORLD_SIZE": str(workers),
-        "NODE_RANK": str(rank),
         "NNODES": str(workers),
-        "PODIUM_RANK": str(rank),
         "PODIUM_WORKERS": str(workers),
         # the watchdog of PyTorch's NCCL back-end measures by the clock, which does not stop during a suspension
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(LONGEST_SUSPENSION_SECONDS),
@@ -54,6 +58,11 @@ def make_worker(pod: Manifest, trial: HyperParamTrial, rank: int, label: str) ->
     """
     name = trial.metadata.name
     pod["hostname"], pod["subdomain"] = f"{name}-{rank}", name
+    keep_apart(pod, name, label)
+
+
+def keep_apart(pod: Manifest, name: str, label: str) -> None:
+    """Keep a worker off the nodes of the other workers of trial `name`."""
     apart = {"labelSelector": {"matchLabels": {label: name}}, "topologyKey": _HOSTNAME}
     affinity = pod.setdefault("affinity", {}).setdefault("podAntiAffinity", {})
     field = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -58,7 +58,7 @@ class WorkerCreator:
         0 is created last, so that an attempt with it is complete. If a pod is refused, the others are deleted: they
         would occupy slots. Raises ApiError, and PostponedError while older pods have not ended.
         """
-        if any(_is_in_the_way(pod, attempt) for pod in cluster.worker_pods.get(trial_key(trial), ())):
+        if any(is_in_the_way(pod, attempt) for pod in cluster.worker_pods.get(trial_key(trial), ())):
             raise PostponedError
         await self._create_service(trial)
         for rank in reversed(range(workers)):
@@ -106,7 +106,7 @@ class WorkerCreator:
         raise ApiError(409, "ServiceNameTaken", message)
 
 
-def _is_in_the_way(pod: PodState, attempt: int) -> bool:
+def is_in_the_way(pod: PodState, attempt: int) -> bool:
     """Return whether processes of another attempt may run in the pod, or it is about to be deleted."""
     if pod.facts.phase in ("Succeeded", "Failed"):
         return False

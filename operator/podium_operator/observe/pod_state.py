@@ -14,7 +14,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template.pod_template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL, RANK_LABEL, WORKERS_LABEL
+from podium_core.schema.trial import JOB_LABEL, TRIAL_UID_LABEL, WORKERS_LABEL, rank_of
 from podium_operator.act.pod_manifest import (
     ATTEMPT_LABEL,
     HOLDS_GPU,
@@ -106,6 +106,7 @@ class PodState:
     startable_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
     rank: int = 0  # of its worker
     size: int = 1  # number of pods of its attempt
+    of_job: bool = False  # a Job created it, not the operator
     # of the pod that stands for several workers (`worker_pods`)
     workers: tuple[PodState, ...] = ()  # their pods that exist, by rank
     decisive: int = 0  # rank of the worker that `facts` are about
@@ -131,11 +132,11 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
     """
     pod = _Pod.model_validate(payload)
     labels = pod.metadata.labels
-    owner = controlling_trial(pod.metadata.owner_references, labels.get(TRIAL_LABEL))
+    owner = controlling_trial(pod.metadata.owner_references, labels.get(TRIAL_LABEL), labels.get(TRIAL_UID_LABEL))
     if owner is None:
         raise ValueError(
             f"pod {pod.metadata.name} has the label {TRIAL_LABEL}={labels.get(TRIAL_LABEL)!r}, but no HyperParamTrial "
-            "of that name controls it; remove the label"
+            "of that name controls it, nor a Job of one; remove the label"
         )
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
@@ -156,8 +157,9 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         deletion_deadline=deletion_deadline.timestamp() if deletion_deadline else None,
         # the kubelet writes these times, by a clock that may be behind the API server's
         startable_since=max(since, created) if (since := _startable_since(pod.status)) else 0.0,
-        rank=int(labels.get(RANK_LABEL, "0")),
+        rank=rank_of(labels, pod.metadata.annotations),
         size=int(labels.get(WORKERS_LABEL, "1")),
+        of_job=TRIAL_UID_LABEL in labels,
     )
 
 

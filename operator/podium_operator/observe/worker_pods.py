@@ -18,6 +18,7 @@ from podium_operator.observe.pod_state import PodState
 
 WORKER_ENDED = "WorkerEnded"  # why the operator deletes the pods of a trial's other workers, as written on them
 CREATION_SECONDS = 15.0  # worker 0's pod is created last; pods without it are younger than this, or it is gone
+JOB_CREATION_SECONDS = 60.0  # in which a Job creates all pods of a trial, in any order
 _ENDED = ("Succeeded", "Failed")
 _GATES = ("Waiting", "Running", "Done", "None")
 
@@ -33,9 +34,11 @@ def combine(pods: Sequence[PodState], deleted: PodState | None, now: float) -> P
         return ordered[0]
     gone = _gone(ordered, size, deleted)
     created = min(pod.created for pod in ordered)
-    first = gone.get(0)
-    never = 0 in gone and (first is None or first.created < created)  # the memory is of an earlier try
-    if never and not any(_is_over(pod) for pod in ordered) and now - created < CREATION_SECONDS:
+    of_job = ordered[0].of_job
+    missing = gone.items() if of_job else [(0, gone[0])] if 0 in gone else []
+    never = any(pod is None or pod.created < created for _, pod in missing)  # else the memory is of an earlier try
+    seconds = JOB_CREATION_SECONDS if of_job else CREATION_SECONDS
+    if never and not any(_is_over(pod) for pod in ordered) and now - created < seconds:
         return None
     return _combined(ordered, gone)
 
@@ -104,7 +107,7 @@ def _combined(ordered: Sequence[PodState], gone: Mapping[int, PodState | None]) 
     facts, worker, missing = _facts(ordered, gone)
     return replace(
         first,
-        name=pod_name(first.trial, first.attempt),
+        name=first.name if first.of_job else pod_name(first.trial, first.attempt),
         facts=facts,
         created=min(pod.created for pod in ordered),
         ended_at=worker.ended_at if facts.phase in _ENDED or missing else None,

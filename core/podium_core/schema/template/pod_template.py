@@ -17,7 +17,7 @@ GATE_VOLUME = "podium-gate"  # of the gate alone; the agent puts the helper and 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
-def _others(names: str) -> ConfigDict:
+def others(names: str) -> ConfigDict:
     """Declare, by name, fields that pass unread.
 
     CEL's `self == oldSelf` does not see that one unknown field replaced another one, so without the declaration a
@@ -29,7 +29,7 @@ def _others(names: str) -> ConfigDict:
 class EnvVar(OpenModel):
     """An environment variable; see Kubernetes' EnvVar."""
 
-    model_config = _others("value valueFrom")
+    model_config = others("value valueFrom")
 
     name: str = Field(min_length=1, max_length=253, description="Name of the environment variable.")
 
@@ -37,7 +37,7 @@ class EnvVar(OpenModel):
 class VolumeMount(OpenModel):
     """A mounted volume; see Kubernetes' VolumeMount."""
 
-    model_config = _others("name mountPropagation readOnly recursiveReadOnly subPath subPathExpr")
+    model_config = others("name mountPropagation readOnly recursiveReadOnly subPath subPathExpr")
 
     mount_path: str = Field(min_length=1, max_length=1024, description="Path of the volume in the container.")
 
@@ -45,7 +45,7 @@ class VolumeMount(OpenModel):
 class Container(OpenModel):
     """A container; see Kubernetes' Container for all its fields."""
 
-    model_config = _others(
+    model_config = others(
         "envFrom imagePullPolicy lifecycle ports readinessProbe resizePolicy resources restartPolicyRules "
         "securityContext stdin stdinOnce terminationMessagePath terminationMessagePolicy tty volumeDevices workingDir"
     )
@@ -85,7 +85,7 @@ class InitContainer(Container):
 class PodSpec(OpenModel):
     """A pod's spec; see Kubernetes' PodSpec for all its fields."""
 
-    model_config = _others(
+    model_config = others(
         "affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers hostAliases "
         "hostIPC hostNetwork hostUsers hostname hostnameOverride imagePullSecrets nodeName nodeSelector os overhead "
         "preemptionPolicy priority priorityClassName readinessGates resourceClaims resources runtimeClassName "

@@ -85,7 +85,7 @@ def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
 
 def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., None]) -> None:
     """Every user with permission to create pods can set the label; only trials of the operator control their pods."""
-    with pytest.raises(ValueError, match="but no HyperParamTrial"):
+    with pytest.raises(ValueError, match="neither this HyperParamTrial nor a Job"):
         parse(
             {
                 "metadata": {"name": "x", "namespace": "demo", "uid": "u", "labels": {"podium.dev/trial": "a"}},

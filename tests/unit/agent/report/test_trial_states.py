@@ -192,7 +192,7 @@ def test_the_checkpoint_path_of_a_pod() -> None:
 def test_a_pod_without_an_owning_trial_is_refused() -> None:
     payload = pod_payload()
     payload["metadata"]["ownerReferences"] = []
-    with pytest.raises(ValueError, match="but no HyperParamTrial"):
+    with pytest.raises(ValueError, match="neither this HyperParamTrial nor a Job"):
         parse(payload)
 
 

@@ -130,7 +130,7 @@ def test_a_pod_that_no_trial_of_its_label_controls_is_refused(forged: dict[str, 
     payload = pod_payload()
     assert parse_pod(payload).trial_uid == "uid-sweep-0"
     payload["metadata"] |= forged
-    with pytest.raises(ValueError, match="no HyperParamTrial of that name controls it"):
+    with pytest.raises(ValueError, match="no HyperParamTrial of that name controls it, nor a Job of one"):
         parse_pod(payload)
 
 
