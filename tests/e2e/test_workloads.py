@@ -178,7 +178,7 @@ def test_a_train_job_without_its_controller_waits_and_starts_once_it_is_installe
         return "".join(trial.get("status", {}).get("message", "") for trial in scene.trials(name))
 
     scene.until(logs, "the trial says what is missing", lambda: "install its controller" in message(), 60)
-    assert "TrainJob (trainer.kubeflow.org/v1alpha1)" in message()
+    assert "has no ClusterTrainingRuntime (trainer.kubeflow.org/v1alpha1)" in message()
     assert scene.pods(name) == []
     request.getfixturevalue("trainer")
     assert scene.wait_for_end(logs, 180)["status"]["phase"] == "Succeeded"

@@ -92,9 +92,11 @@ class WorkloadCreator:
         try:
             return await self._api.get(resource, name, namespace if resource.namespaced else None)
         except ApiError as error:
-            if error.not_found:
-                raise ApiError(404, "RuntimeNotFound", f"{resource.kind} {name} is missing: create it") from error
-            raise
+            if not error.not_found:
+                raise
+            if f'"{name}" not found' not in error.message:  # it does not know the kind
+                raise _not_installed(resource) from error
+            raise ApiError(404, "RuntimeNotFound", f"{resource.kind} {name} is missing: create it") from error
 
     async def _create(self, resource: Resource, manifest: Manifest) -> bool:
         """Create an object; return False if it exists already."""
@@ -104,8 +106,7 @@ class WorkloadCreator:
             if error.conflict:
                 return False
             if error.not_found:
-                text = f"the cluster has no {resource.kind} ({resource.api_version}): install its controller"
-                raise ApiError(404, "KindNotInstalled", text) from error
+                raise _not_installed(resource) from error
             raise
         return True
 
@@ -148,6 +149,11 @@ def _with_template(job: HyperParamJob, workload: TrialWorkload, runtime: Mapping
         text = f"the pod template of the runtime cannot be a trial: {where.lstrip('.')}: {first.message}"
         raise WorkloadFailedError(f"{text} (in the runtime, or by the TrainJob's trainer)")
     return job.model_copy(update={"spec": spec})
+
+
+def _not_installed(resource: Resource) -> ApiError:
+    text = f"the cluster has no {resource.kind} ({resource.api_version}): install its controller"
+    return ApiError(404, "KindNotInstalled", text)
 
 
 def _message(condition: Mapping[str, Any]) -> str:

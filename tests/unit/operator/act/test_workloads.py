@@ -199,8 +199,10 @@ class Server:
             raise CONFLICT
 
     async def get(self, resource: Resource, name: str, _: Any = None) -> Any:
+        if resource.kind in self._lacks:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if (resource.kind, name) not in self.there:
-            raise ApiError(404, "NotFound", name)
+            raise ApiError(404, "NotFound", f'{resource.plural}.{resource.group} "{name}" not found')
         return self.there[(resource.kind, name)]
 
     async def delete(self, resource: Resource, name: str, *_: Any, **__: Any) -> None:
@@ -277,6 +279,7 @@ def test_an_object_that_failed_ends_the_trial() -> None:
     [
         (Server(lacks=("JobSet",)), jobset(), "the cluster has no JobSet (jobset.x-k8s.io/v1alpha2): install"),
         (Server(), train_job(), "ClusterTrainingRuntime torch is missing"),
+        (Server(lacks=("ClusterTrainingRuntime",)), train_job(), "the cluster has no ClusterTrainingRuntime"),
         (
             Server({("JobSet", "sweep-0-0"): {"metadata": {"ownerReferences": [{"kind": "App", "uid": "x"}]}}}),
             jobset(),
