@@ -21,6 +21,7 @@ from podium_core.schema.job import MAX_ADDITIONAL_METRICS, MAX_WORKERS
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
 RANK_LABEL = "podium.dev/rank"  # on the pods of a trial that has several workers
 WORKERS_LABEL = "podium.dev/workers"  # on these pods: how many workers the trial has
+TRIAL_UID_LABEL = "podium.dev/trial-uid"  # on pods that a Job controls (`JobSpec.workload`)
 MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
