@@ -120,7 +120,9 @@ def _refuse_unavailable(spec: JobSpec) -> None:
 
     if spec.workload is not None:
         text = f"spec.workload is a {spec.workload.kind}, whose controller is in a cluster; "
-        raise LocalError(Kind.FAILED, "WorkloadUnavailable", f"{text}give spec.template, or run the search on a cluster")
+        raise LocalError(
+            Kind.FAILED, "WorkloadUnavailable", f"{text}give spec.template, or run the search on a cluster"
+        )
 
     if spec.trials.workers > 1:
         text = f"trials.workers is {spec.trials.workers}, and each worker needs a node of its own; "
