@@ -39,10 +39,14 @@ class Cluster:
         *,
         nodes: int | None = None,
         kubelet: KubeletSettings | None = None,
+        pod_groups: bool = False,
         cache: Cache | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Without `nodes` and `kubelet`, a running cluster is accepted as it is, and a new one gets two nodes."""
+        """Without `nodes` and `kubelet`, a running cluster is accepted as it is, and a new one gets two nodes.
+
+        `pod_groups`: the API server serves PodGroups.
+        """
         self.name = name
         self.cache = cache or Cache.default()
         self.paths = ClusterPaths.of(name, self.cache)
@@ -50,6 +54,7 @@ class Cluster:
         self.cgroups = cgroups.ClusterCgroups(name, cgroups.detect())
         self.processes = Processes(self.paths.run, self.paths.log, self.cgroups.procs_file)
         self._requested_nodes, self._requested_kubelet = nodes, kubelet
+        self._pod_groups = pod_groups
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +129,7 @@ class Cluster:
                 nodes=2 if self._requested_nodes is None else self._requested_nodes,
                 kubelet=self._requested_kubelet or KubeletSettings(),
                 port=self._old_port(),
+                pod_groups=self._pod_groups,
             )
             preflight.check(self.cache, wanted.nodes, self.progress)
             self._clear_leftovers()
@@ -179,6 +185,7 @@ class Cluster:
             running,
             nodes=running.nodes if self._requested_nodes is None else self._requested_nodes,
             kubelet=self._requested_kubelet or running.kubelet,
+            pod_groups=self._pod_groups,
         )
         difference = running.difference(requested)
         if difference:

@@ -14,12 +14,16 @@ STARTING, RUNNING = "starting", "running"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What a cluster consists of, the port of its API server, and whether its start is complete."""
+    """What a cluster consists of, the port of its API server, and whether its start is complete.
+
+    `pod_groups`: whether the API server serves PodGroups, an alpha feature.
+    """
 
     nodes: int = 2
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     port: int = 0
     phase: str = STARTING
+    pod_groups: bool = False
 
     @property
     def addresses(self) -> tuple[NodeAddress, ...]:
@@ -30,6 +34,8 @@ class ClusterSpec:
         """Return how this cluster differs from the requested one; "" if it does not. Pure."""
         if requested.nodes != self.nodes:
             return f"it has {self.nodes} nodes instead of {requested.nodes}"
+        if requested.pod_groups != self.pod_groups:
+            return f"it serves {'' if self.pod_groups else 'no '}PodGroups"
         if requested.nodes and requested.kubelet != self.kubelet:
             return f"its kubelets run with {self.kubelet} instead of {requested.kubelet}"
         return ""

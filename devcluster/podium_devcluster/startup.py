@@ -95,7 +95,7 @@ class Startup:
             pki.write_kubeconfig(self.paths.pki / f"{user}.kubeconfig", API_SERVER, self.paths.pki, user, user)
         self.paths.audit_policy.write_text(audit.policy())
         self._plane("etcd", controlplane.etcd(self.cache.bin, self.paths))
-        self._plane("kube-apiserver", controlplane.apiserver(self.cache.bin, self.paths))
+        self._plane("kube-apiserver", controlplane.apiserver(self.cache.bin, self.paths, pod_groups=wanted.pod_groups))
         with listener:
             argv = [
                 sys.executable, "-I", str(Path(forward.__file__)), f"--listen={wanted.port}",

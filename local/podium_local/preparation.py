@@ -118,6 +118,12 @@ def _refuse_unavailable(spec: JobSpec) -> None:
         text = "spec.search.warmStart.jobs names jobs of a cluster, which this machine does not have; remove it, and "
         raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}give files of their results: --warm-start FILE")
 
+    if spec.workload is not None:
+        text = f"spec.workload is a {spec.workload.kind}, whose controller is in a cluster; "
+        raise LocalError(
+            Kind.FAILED, "WorkloadUnavailable", f"{text}give spec.template, or run the search on a cluster"
+        )
+
     if spec.trials.workers > 1:
         text = f"trials.workers is {spec.trials.workers}, and each worker needs a node of its own; "
         raise LocalError(Kind.FAILED, "WorkersUnavailable", f"{text}set it to 1, or run the search on a cluster")

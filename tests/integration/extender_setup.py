@@ -199,12 +199,19 @@ class ExtenderSetup:
         return next((float(value) for sample, value in lines if sample == name), 0.0)
 
     def start_scheduler(
-        self, *, with_extender: bool = True, calls_per_second: int | None = None, patience: str = "", **changes: Any
+        self,
+        *,
+        with_extender: bool = True,
+        calls_per_second: int | None = None,
+        patience: str = "",
+        gates: str = "",
+        **changes: Any,
     ) -> None:
         """Start kube-scheduler with the chart's configuration and this machine's ports and names.
 
         `calls_per_second` replaces the chart's limit of calls to the API server. `patience` replaces the chart's
-        `httpTimeout` of the extender. `changes` are other changes of the extender's configuration.
+        `httpTimeout` of the extender. `gates` are feature gates. `changes` are other changes of the extender's
+        configuration.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
@@ -219,7 +226,10 @@ class ExtenderSetup:
         path.write_text(yaml.safe_dump(config))
         self.start(
             "scheduler",
-            [str(self.binary("kube-scheduler")), f"--config={path}", f"--secure-port={free_port()}", "--v=2"],
+            [
+                *(str(self.binary("kube-scheduler")), f"--config={path}", f"--secure-port={free_port()}", "--v=2"),
+                *([f"--feature-gates={gates}"] if gates else []),
+            ],
         )
 
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
@@ -279,11 +289,12 @@ class ExtenderSetup:
         among: Sequence[str] = USUAL,
         affinity: Mapping[str, Any] | None = None,
         volumes: Sequence[Mapping[str, Any]] = (),
+        group: str = "",
     ) -> None:
         """Create pods at once.
 
         Each is the pod of a trial of the same name, unless it has a high priority or `trial` is false. `on` is the only
-        node; otherwise the pod may be bound to a node of `among`. `affinity` is added to that.
+        node; otherwise the pod may be bound to a node of `among`. `affinity` is added to that. `group`: their PodGroup.
         """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
@@ -298,6 +309,7 @@ class ExtenderSetup:
             "priorityClassName": "system-cluster-critical" if high_priority else "",
             "affinity": dict(affinity or {}),
             "volumes": list(volumes),
+            **({"schedulingGroup": {"podGroupName": group}} if group else {}),
         }
         only = {"requiredDuringSchedulingIgnoredDuringExecution": self.terms([on] if on else among)}
         spec["affinity"]["nodeAffinity"] = only | spec["affinity"].get("nodeAffinity", {})

@@ -119,6 +119,7 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("operator.resources.request.cpu=1", "additional properties 'request' not allowed"),
         ("operator.resources.requests.cpu=lots", "'/operator/resources/requests/cpu'"),
         ("operator.rebalancing.minStaySeconds=0", "'/operator/rebalancing/minStaySeconds': minimum"),
+        ("admissionPolicies.workloadControllers={it's}", "'/admissionPolicies/workloadControllers/0'"),
         ("networkPolicy.enabled=maybe", "'/networkPolicy/enabled': got string, want boolean"),
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
         ("metrics.dashboards.labels.a=1", "'/metrics/dashboards/labels/a': got number, want string"),
@@ -392,6 +393,17 @@ def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in more}
     assert {"ServiceMonitor", "Service"} <= kinds
     assert not kinds & {"PriorityClass", "NetworkPolicy", "ValidatingAdmissionPolicy"}
+
+
+@pytest.mark.parametrize(
+    ("value", "accounts"),
+    [("null", "[]"), ("{system:serviceaccount:a:b,c@example.com}", "['system:serviceaccount:a:b','c@example.com']")],
+)
+def test_the_policy_of_workloads_names_their_controllers(tool: Tool, value: str, accounts: str) -> None:
+    objects = parse(render(tool, f"admissionPolicies.workloadControllers={value}"))
+    spec = one(objects, "ValidatingAdmissionPolicy", "podium-operator-workloads")["spec"]
+    conditions = {entry["name"]: entry["expression"] for entry in spec["matchConditions"]}
+    assert conditions["not-a-controller-of-workloads"] == f"!(request.userInfo.username in {accounts})"
 
 
 def test_the_dashboard_is_off_by_default_and_reachable_by_the_named_pods_only(tool: Tool) -> None:

@@ -29,7 +29,7 @@ from podium_core.domain.relocation import is_migratable, is_relocatable
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import TRIAL_UID_LABEL, HyperParamTrial
 
 DRAINER = "podium-cli-drain"  # differs from `podium thaw`, whose next apply would remove this field
 TRIAL_LABEL = "podium.dev/trial"
@@ -197,7 +197,7 @@ def remaining_trials(
             continue
         meta = pod.metadata
         owners = (owner.uid for owner in meta.owner_references if owner.kind == "HyperParamTrial")
-        trial = by_uid.get(next(owners, ""))
+        trial = by_uid.get(next(owners, meta.labels.get(TRIAL_UID_LABEL, "")))  # the label: a Job controls the pod
         job = by_name.get((trial.metadata.namespace, trial.spec.job)) if trial is not None else None
         name = meta.labels.get(TRIAL_LABEL, meta.name)
         # a terminating pod needs no action, nor does a pod whose trial has ended or was deleted

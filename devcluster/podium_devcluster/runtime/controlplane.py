@@ -30,9 +30,10 @@ def etcd(binaries: Path, paths: ClusterPaths) -> list[str]:
     ]  # fmt: skip
 
 
-def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
-    """Return kube-apiserver's command line."""
+def apiserver(binaries: Path, paths: ClusterPaths, *, pod_groups: bool = False) -> list[str]:
+    """Return kube-apiserver's command line; `pod_groups`: it serves PodGroups."""
     pki = paths.pki
+    alpha = {"feature-gates": "GenericWorkload=true", "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
     flags = {
         "etcd-servers": "http://127.0.0.1:2379",
         "secure-port": str(PORT),
@@ -61,6 +62,7 @@ def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
         "proxy-client-cert-file": str(pki / "front-proxy-client.crt"),
         "proxy-client-key-file": str(pki / "front-proxy-client.key"),
         **audit.flags(paths),
+        **(alpha if pod_groups else {}),
     }
     return [str(binaries / "kube-apiserver"), *(f"--{key}={value}" for key, value in flags.items())]
 

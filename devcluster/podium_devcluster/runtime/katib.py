@@ -22,7 +22,7 @@ from podium_devcluster.startup import ENVIRONMENT, ClusterError
 
 NAMESPACE = "kubeflow"
 DEPLOYMENTS = (katib.CONTROLLER, katib.DB_MANAGER)
-INJECTION = "katib.kubeflow.org/metrics-collector-injection=enabled"  # label of a namespace with trials
+INJECTION = "katib.kubeflow.org/metrics-collector-injection"  # label of a namespace with trials
 READY_SECONDS = 180.0
 DATABASE = "katib-database"  # its process and its log
 _COMPONENTS = ("controller", "crd", "db-manager", "webhook")
@@ -66,20 +66,30 @@ def install(cluster: Cluster) -> None:
         step.detail("rollout")
         wait(cluster)
         _until(lambda: _answers(cluster), "Katib's webhooks answer")
-        # only now: its webhook has to see every pod of such a namespace, its own too
-        cluster.kubectl("label", "--overwrite", "namespace", NAMESPACE, INJECTION)
+        inject(cluster, True)
 
 
 def scale(cluster: Cluster, replicas: int) -> None:
     """Set the replicas of all of Katib's deployments, and wait until they have them."""
+    if not replicas:
+        inject(cluster, False)
     for name in DEPLOYMENTS:
         cluster.kubectl("-n", NAMESPACE, "scale", f"deployment/{name}", f"--replicas={replicas}")
     wait(cluster)
     if replicas:
         _until(lambda: _answers(cluster), "Katib's webhooks answer")
+        inject(cluster, True)
     else:
         selector = "katib.kubeflow.org/component in (controller, db-manager)"
         cluster.kubectl("-n", NAMESPACE, "wait", "--for=delete", "pod", "-l", selector, "--timeout=60s", timeout=70)
+
+
+def inject(cluster: Cluster, wanted: bool) -> None:
+    """Let Katib add its collector to the pods of trials, or not.
+
+    Its webhook has to see every pod of such a namespace, its own too, so its controller could not start.
+    """
+    cluster.kubectl("label", "--overwrite", "namespace", NAMESPACE, f"{INJECTION}{'=enabled' if wanted else '-'}")
 
 
 def wait(cluster: Cluster) -> None:

@@ -28,6 +28,7 @@ from podium_core.schema.search.settings import learns
 from podium_core.schema.trial import pod_name
 from podium_operator.act.inherited_checkpoint import Inheritance, ParentLostError, inheritance, is_inheriting
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
+from podium_operator.act.pod_groups import PodGroupCreator
 from podium_operator.act.pod_manifest import (
     MIGRATE_ANNOTATION,
     PodOrigin,
@@ -99,6 +100,7 @@ class Actuator:
         self._refused: dict[TrialKey, RefusedAction] = {}
         self._requeues = RequeueActuator(api, MANAGER)
         self._workers = WorkerCreator(api, MANAGER)
+        self._pod_groups = PodGroupCreator(api, MANAGER)
         self._workloads = WorkloadCreator(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
@@ -316,7 +318,8 @@ class Actuator:
             memory_exceeded = ran_out_of_gpu_memory(trial, latest.facts if latest is not None else None)
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
-            origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot)
+            grouped = await self._pod_groups.create(trial, action.attempt, job.spec.trials.workers)
+            origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot, grouped=grouped)
             make = partial(make_pod, job, trial, action.attempt, self._rules, origin)
             if job.spec.workload is not None:
                 make_of = partial(make_pod, trial=trial, attempt=action.attempt, rules=self._rules, origin=origin)

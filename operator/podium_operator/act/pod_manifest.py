@@ -77,6 +77,7 @@ class PodOrigin:
     GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
     from. `inheritance`: the copy of a parent's checkpoint that it continues from. `gate_slot`: whether the gate
     requests the trial's slots, too, because an agent of an earlier release gives it its files only with them.
+    `grouped`: whether the attempt has a PodGroup.
     """
 
     nodes: Collection[str] = ()
@@ -84,6 +85,7 @@ class PodOrigin:
     migration: Migration | None = None
     inheritance: Inheritance | None = None
     gate_slot: bool = False
+    grouped: bool = False
 
 
 NO_ORIGIN = PodOrigin()
@@ -163,6 +165,8 @@ def make_pod(
         make_worker(pod, trial, rank, TRIAL_LABEL)
         metadata["name"] = pod_name(trial.metadata.name, attempt, rank)
         metadata["labels"] |= worker_labels(job, rank)
+    if origin.grouped:
+        pod["schedulingGroup"] = {"podGroupName": pod_name(trial.metadata.name, attempt)}
     if migration is not None:
         _continue_from_image(pod, main, metadata, migration)
     if downsized:

@@ -173,6 +173,24 @@ def test_trials_that_remain_on_the_node() -> None:
     ]
 
 
+def test_the_pod_of_a_workload_names_its_trial_by_a_label() -> None:
+    trial = trial_of(0)
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "sweep-0-0-worker-0",
+        "uid": "uid-of-job",
+        "controller": True,
+    }
+    labels = {"podium.dev/trial": "sweep-0", "podium.dev/trial-uid": trial["metadata"]["uid"]}
+    pods = [
+        pod_of(trial, ownerReferences=[job], labels=labels),
+        pod_of(trial, ownerReferences=[job], labels=labels | {"podium.dev/trial-uid": "earlier"}, uid="old"),
+    ]
+    seen = remaining_trials(pods, [HyperParamTrial.model_validate(trial)], [HyperParamJob.model_validate(job_of())])
+    assert {one.pod_uid: bool(one.lost_work) for one in seen} == {"pod-sweep-0": True, "old": False}
+
+
 class Cluster:
     """An API server with two nodes. Each list of pods deletes one of `leave`, as the operator would."""
 

@@ -195,6 +195,18 @@ def test_trials_of_several_workers_are_refused(scene: Scene) -> None:
     assert "WorkersUnavailable: trials.workers is 2" in scene.run(code=1)
 
 
+def test_trials_whose_pods_a_controller_creates_are_refused(scene: Scene) -> None:
+    main = {"name": "main", "image": "not/used", "command": ["python3", "/app/train.py", "$(podium.args)"]}
+    template = {"spec": {"template": {"spec": {"containers": [main]}}}}
+    workload = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": template}]},
+    }
+    scene.write(template=None, workload=workload)
+    assert "WorkloadUnavailable: spec.workload is a JobSet" in scene.run(code=1)
+
+
 def test_more_trials_continue_a_finished_search(scene: Scene) -> None:
     scene.write()
     scene.run()

@@ -53,6 +53,7 @@ class Server:
         self.calls: list[tuple[str, str, str]] = []
         self.reasons: dict[str, Any] = {}
         self.manifests: list[Mapping[str, Any]] = []
+        self.groups = False  # whether it serves PodGroups
         self._refuse, self._there = dict(refuse or {}), there
 
     async def _note(self, verb: str, kind: str, name: str) -> None:
@@ -62,6 +63,8 @@ class Server:
             raise error
 
     async def create(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
+        if resource.kind == "PodGroup" and not self.groups:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if resource.kind != "Event":
             await self._note("create", resource.kind, body["metadata"]["name"])
             self.manifests.append(body)
@@ -178,6 +181,26 @@ def test_the_service_comes_first_and_worker_0_last() -> None:
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"] == {"podium.dev/trial": "sweep-0"}
     assert [one["uid"] for one in service["metadata"]["ownerReferences"]] == ["uid-sweep-0"]
+
+
+def test_where_the_cluster_has_pod_groups_the_pods_of_an_attempt_are_in_one() -> None:
+    server = Server()
+    server.groups = True
+    create(server, make_cluster_state(job(3), make_trial(), make_node()))
+    group, _, *pods = server.manifests
+    assert (group["kind"], group["metadata"]["name"]) == ("PodGroup", "sweep-0-0")
+    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    assert [pod["spec"]["schedulingGroup"] for pod in pods] == [{"podGroupName": "sweep-0-0"}] * 3
+    assert [one["uid"] for one in group["metadata"]["ownerReferences"]] == ["uid-sweep-0"]
+
+
+def test_a_cluster_without_pod_groups_is_asked_once() -> None:
+    server = Server()
+    cluster = make_cluster_state(job(3), make_trial(), make_node())
+    made = create(server, cluster)
+    server.groups = True
+    asyncio.run(made.create(cluster, [CreatePod(trial_key(cluster.trials[0]), 0, "SlotAvailable", "")]))
+    assert not any("schedulingGroup" in one["spec"] for one in server.manifests if one["kind"] == "Pod")
 
 
 def test_if_one_pod_is_refused_the_others_are_deleted() -> None:

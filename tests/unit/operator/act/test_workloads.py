@@ -192,6 +192,8 @@ class Server:
 
     async def create(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
         name = body["metadata"].get("name", "")
+        if resource.kind == "PodGroup":
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         self.calls.append(("create", resource.kind, name))
         if resource.kind in self._lacks:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
