@@ -96,9 +96,9 @@ def run_logged(
     pulse = threading.Thread(target=heartbeat, daemon=True)
     pulse.start()
     try:
-        with log.open("a") as file:
+        assert process.stdout is not None
+        with log.open("a") as file, process.stdout:
             print(f"$ {' '.join(argv)}", file=file, flush=True)
-            assert process.stdout is not None
             for line in process.stdout:
                 file.write(line)
                 last = line.strip() or last

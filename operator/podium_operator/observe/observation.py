@@ -37,6 +37,8 @@ SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a c
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
 SIGNAL_EXIT_CODE = 128  # plus the number of the signal that ended a process
 STUCK_SECONDS = 60.0  # a pod without a node or a started container for this long needs a person's attention
+# Podium's own requeues cost no pause, unless what they wait for is not Podium's: a node for another worker
+_AT_ONCE = frozenset(REQUEUES) - {"WorkerStuck"}
 log = logging.getLogger(__name__)
 
 
@@ -151,9 +153,9 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         phase = current
     waits = phase is TrialPhase.REQUEUED
     disruptions = status.disruptions
-    if any(end.kind == "Disrupted" and end.reason not in REQUEUES for end in unreported):
+    if any(end.kind == "Disrupted" and end.reason not in _AT_ONCE for end in unreported):
         disruptions = _add_disruption(disruptions, status.last_step, cluster.now)
-    if waits and current is not phase and not derived.own_failure and derived.reason not in REQUEUES:
+    if waits and current is not phase and not derived.own_failure and derived.reason not in _AT_ONCE:
         disruptions = _add_disruption(disruptions, status.last_step, cluster.now)
     deleting = current_pod is not None and current_pod.facts.deleting
     stuck = phase is TrialPhase.PENDING and derived.problem and not deleting and derived.reason != "ContainerCreating"

@@ -266,6 +266,13 @@ def test_a_requeue_by_podium_causes_no_pause(reason: str) -> None:
     assert (observation.phase, observation.attempts.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
 
 
+def test_a_trial_whose_worker_finds_no_slot_is_tried_again_after_a_longer_pause() -> None:
+    trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason="WorkerStuck", disruptions={"consecutive": 3})
+    attempts = observe(make_cluster_state(make_job(), trial))[trial_key(trial)].attempts
+    assert attempts.disruptions is not None
+    assert (attempts.disruptions.consecutive, attempts.retry_at) == (4, NOW + retry_delay(3))
+
+
 def test_a_failing_init_container_fails_the_trial() -> None:
     payload = pod_payload(phase="Failed", main={"waiting": {"reason": "PodInitializing"}})
     payload["spec"]["initContainers"].insert(0, {"name": "load"})
