@@ -8,7 +8,8 @@ runtime of its own, a copy of the one that the user names, with Podium's parts i
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podium_cluster.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAIN_JOBS, Resource
@@ -25,6 +26,9 @@ from podium_core.schema.template.workload import (
 
 Manifest = dict[str, Any]
 _ENDS = ("backoffLimit", "podFailurePolicy", "maxFailedIndexes", "ttlSecondsAfterFinished", "activeDeadlineSeconds")
+# JobSet 0.11 writes the priority of each pod into a label. That of trials is negative, and no label is. JobSet leaves
+# pods with the second annotation alone. With the first one it has to place them, so they do not get the second.
+_EXCLUSIVE, _PLACED = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.jobset.sigs.k8s.io/node-selector"
 _MOVED = ("image", "command", "args", "env", "resourcesPerNode")  # from the trainer to the pod template of the runtime
 
 
@@ -81,11 +85,12 @@ def make_objects(workload: TrialWorkload, pod: Manifest, runtime: Mapping[str, A
     spec = copy.deepcopy(dict(workload.fields))
     if runtime is None:
         number = number_of_job(spec, workload.replicated_job)
-        _put_pod(spec, spec["replicatedJobs"][number or 0], pod)
+        _put_pod(spec, spec["replicatedJobs"][number or 0], pod, [_written(workload)])
         return (_object(workload.api_version, workload.kind, pod, spec, _written(workload)),)
     stored = copy.deepcopy(dict(runtime["spec"]))
     inner = stored["template"]["spec"]
-    _put_pod(inner, next(one for one in inner["replicatedJobs"] if one.get("name") == TRAINER), pod)
+    trains = next(one for one in inner["replicatedJobs"] if one.get("name") == TRAINER)
+    _put_pod(inner, trains, pod, [stored, spec, part(runtime, "metadata"), _written(workload)])
     about = {"labels": part(runtime, "metadata").get("labels") or {}}
     name = pod["metadata"]["name"]
     spec["runtimeRef"] = {"apiGroup": RUNTIMES.group, "kind": RUNTIMES.kind, "name": name}
@@ -96,9 +101,10 @@ def make_objects(workload: TrialWorkload, pod: Manifest, runtime: Mapping[str, A
     )
 
 
-def _put_pod(jobset: Manifest, job: Manifest, pod: Manifest) -> None:
+def _put_pod(jobset: Manifest, job: Manifest, pod: Manifest, given: Sequence[Mapping[str, Any]]) -> None:
     """Put the pod into a replicated job of a JobSet's spec, and take out what would end or replace its pods.
 
+    `given`: what else may have annotations for the JobSet.
     The Job controller replaces no pod of an index that may not fail, and leaves the pods of the other indexes alone.
     The Job is complete when worker 0 is, as the trial is.
     """
@@ -109,7 +115,9 @@ def _put_pod(jobset: Manifest, job: Manifest, pod: Manifest) -> None:
     inner |= {"completionMode": "Indexed", "parallelism": parallelism, "completions": parallelism}
     inner |= {"backoffLimitPerIndex": 0, "podReplacementPolicy": "Failed"}
     inner["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
-    metadata = {kind: pod["metadata"][kind] for kind in ("labels", "annotations")}
+    metadata = {kind: dict(pod["metadata"][kind]) for kind in ("labels", "annotations")}
+    if _EXCLUSIVE not in json.dumps([jobset, given]):
+        metadata["annotations"].setdefault(_PLACED, "")
     inner["template"] = {"metadata": metadata, "spec": pod["spec"]}
     jobset.pop("ttlSecondsAfterFinished", None)
     jobset["failurePolicy"] = {"maxRestarts": 0}

@@ -172,6 +172,18 @@ def test_a_train_job_gets_a_runtime_of_its_own() -> None:
     assert pod["initContainers"][-1]["image"] == "new"
 
 
+@pytest.mark.parametrize("where", ["nowhere", "JobSet", "replicated job"])
+def test_jobset_writes_no_priority_into_a_label_of_pods_that_it_does_not_place(where: str) -> None:
+    """JobSet 0.11 refuses all pods of a negative priority otherwise."""
+    exclusive = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}
+    given = jobset() | ({"metadata": exclusive} if where == "JobSet" else {})
+    if where == "replicated job":
+        given["spec"]["replicatedJobs"][1]["template"]["metadata"] = exclusive
+    (made,) = objects(job(given))
+    pod = made["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]
+    assert ("alpha.jobset.sigs.k8s.io/node-selector" in pod["metadata"]["annotations"]) == (where == "nowhere")
+
+
 def test_a_runtime_without_a_trainer_is_refused() -> None:
     workload = job(train_job()).spec.workload
     assert workload is not None
