@@ -19,7 +19,7 @@ from podium_devcluster.runtime import controllers
 worker_searches = load(Path(__file__).with_name("worker_searches.py"))
 pytestmark = pytest.mark.e2e
 SUSPENSIONS = 10
-EPOCHS = 240  # of 0.25 s: more than 10 time slices, which take about 4 s with their switches
+EPOCHS = 320  # of 0.25 s: more than 10 time slices, which take about 4 s with their switches
 RUNTIME = "two-processes"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FINAL = ("Succeeded", "Failed", "Refused")
@@ -112,7 +112,7 @@ def run_beside_another_search(stage: Stage, manifest: dict[str, Any], suspension
         found = logs.printed(trial["metadata"]["name"])
         assert found == {0: expected[names.index(trial["metadata"]["name"])]}, "one attempt, with the same digits"
         assert status["suspensions"]["count"] >= suspensions
-        assert "lostWork" not in status
+        assert status.get("lostWork", {}).get("steps", 0) == 0
         assert {one["rank"] for one in status["workers"]} == {0, 1}
         assert {one["node"] for one in status["workers"]} == {"node-1", "node-2"}
     scene.check_results(other)
