@@ -273,3 +273,14 @@ def test_the_controllers_of_workloads_create_jobs_of_trials_and_no_pods(cluster:
     for kind, spec in ((BATCH_JOBS, job_spec(OF_TRIAL)), (JOB_SETS, job_set_spec(OF_TRIAL))):
         assert error_of(cluster, user, workload(kind, cluster.site.victim, "sweep-0-1", spec)) == ""
     assert "LabelOfOperator" in error_of(cluster, user, pod(cluster.site.victim, "sweep-0-1", "sweep-0"))
+
+
+def test_the_api_server_warns_of_no_expression(cluster: Cluster) -> None:
+    """It checks each expression against the fields of each kind that the policy names."""
+    end = time.monotonic() + 60
+    for part in ("pods", "workloads", "trials", "statuses"):
+        words = ("get", "validatingadmissionpolicy", f"{cluster.release}-operator-{part}", "-o", "json")
+        while "typeChecking" not in (status := json.loads(cluster.kubectl(*words)).get("status", {})):
+            assert time.monotonic() < end, f"{part}: {status}"
+            time.sleep(0.2)
+        assert status["typeChecking"].get("expressionWarnings", []) == []
