@@ -27,7 +27,9 @@ from podium_operator.act.workload_manifests import (
     runtime_of,
 )
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
+from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.worker_pods import workers_of
 
 Manifest = dict[str, Any]
 
@@ -55,10 +57,11 @@ class WorkloadCreator:
     async def create(
         self, cluster: ClusterState, trial: TrialState, attempt: int, make: Callable[[HyperParamJob], Manifest]
     ) -> None:
-        """Create the objects of an attempt, and delete those of the attempt before if its pods are gone.
+        """Create the objects of an attempt.
 
-        `make` returns the attempt's pod. Raises ApiError, WorkloadFailedError, and PostponedError while the objects
-        have no pods, or pods of an earlier attempt have not ended.
+        Delete those of the attempt before, unless one of its pods can still be read. `make` returns the attempt's pod.
+        Raises ApiError, WorkloadFailedError, and PostponedError while the objects have no pods, or pods of an earlier
+        attempt have not ended.
         """
         key, job = trial_key(trial), cluster.job_by_key[job_key(trial)]
         workload = job.spec.workload
@@ -70,7 +73,7 @@ class WorkloadCreator:
         namespace = trial.metadata.namespace
         runtime = await self._runtime(workload, namespace)
         used = job if runtime is None else _with_template(job, workload, runtime)
-        if attempt and all(pod.attempt != attempt - 1 for pod in before):
+        if attempt and not any(_can_be_read(pod) for pod in before if pod.attempt == attempt - 1):
             for resource in all_resources(workload):
                 await self._api.delete(resource, pod_name(trial.metadata.name, attempt - 1), namespace)
         *others, last = make_objects(workload, make(used), runtime)
@@ -133,6 +136,11 @@ class WorkloadCreator:
         if "Suspended" in true:
             return f"{about} is suspended: {_message(true['Suspended'])}"
         return f"{about} has not created the pods that train yet (kubectl describe says more)."
+
+
+def _can_be_read(pod: PodState) -> bool:
+    """Return whether a pod of an attempt that has ended remains, with its log."""
+    return any(not one.facts.deleting for one in workers_of(pod))
 
 
 def _with_template(job: HyperParamJob, workload: TrialWorkload, runtime: Mapping[str, Any]) -> HyperParamJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -253,11 +254,15 @@ def test_runtime_and_train_job_are_created_and_those_of_the_attempt_before_delet
     ]
 
 
-def test_the_jobset_of_an_attempt_whose_pods_can_be_read_remains() -> None:
+@pytest.mark.parametrize("deleting", [False, True])
+def test_the_jobset_of_an_attempt_whose_pods_can_be_read_remains(deleting: bool) -> None:
+    """A pod that is being deleted has ended, and the Job controller counts it before it is gone."""
     failed = member(phase="Failed", gate=ended(0), main=ended(1))
+    failed = replace(failed, facts=replace(failed.facts, deleting=deleting))
     server = Server()
     create(server, state(jobset(), failed), attempt=1)
-    assert server.calls == [("create", "JobSet", "sweep-0-1")]
+    deleted = [("delete", "JobSet", "sweep-0-0")] if deleting else []
+    assert server.calls == [*deleted, ("create", "JobSet", "sweep-0-1")]
 
 
 def test_no_attempt_starts_while_pods_of_another_one_run() -> None:
