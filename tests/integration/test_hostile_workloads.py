@@ -28,7 +28,11 @@ BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
 RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime")
-KINDS_OF_OTHERS = (JOB_SETS, TRAIN_JOBS, RUNTIMES)
+CLUSTER_RUNTIMES = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
+KINDS_OF_OTHERS = (JOB_SETS, TRAIN_JOBS, RUNTIMES, CLUSTER_RUNTIMES)
+OWNER_OF_RUNTIMES = "owner-of-runtimes"  # a user of the whole cluster
 OF_TRIAL = {"podium.dev/trial": "sweep-0", "podium.dev/attempt": "0"}
 # of the Job controller, with and without an account of its own
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
@@ -126,7 +130,7 @@ def crd(kind: Resource) -> dict[str, Any]:
     """Return a definition of the kind that accepts all fields, for an API server without its controller."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": kind.plural, "kind": kind.kind}
+    names, scope = {"plural": kind.plural, "kind": kind.kind}, "Namespaced" if kind.namespaced else "Cluster"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -134,7 +138,7 @@ def crd(kind: Resource) -> dict[str, Any]:
             "name": f"{kind.plural}.{kind.group}",
             "annotations": {"api-approved.kubernetes.io": "unapproved"},
         },
-        "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]},
+        "spec": {"group": kind.group, "names": names, "scope": scope, "versions": [version]},
     }
 
 
@@ -149,7 +153,7 @@ def cluster(
         victim, role = made.site.victim, f"workloads-{made.release}"
         rules = [
             {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["create", "patch"]}
-            for kind in (PODS, BATCH_JOBS, JOB_SETS, TRAIN_JOBS, RUNTIMES)
+            for kind in (PODS, BATCH_JOBS, *KINDS_OF_OTHERS)
         ]
         subjects: list[dict[str, str]] = [{"kind": "ServiceAccount", "name": "tenant", "namespace": victim}]
         subjects += [{"kind": "User", "name": name} for name in (*JOB_CONTROLLERS, *WORKLOAD_CONTROLLERS)]
@@ -163,6 +167,13 @@ def cluster(
                 "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
                 "subjects": subjects,
             },
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": role},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "User", "name": OWNER_OF_RUNTIMES}],
+            },
             workload(BATCH_JOBS, victim, "sweep-0-job", job_spec(OF_TRIAL)),
         ]
         present = made.kubectl("get", "crd", "-o", "name")
@@ -175,7 +186,9 @@ def cluster(
                 made.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
             yield made
         finally:
-            made.kubectl("delete", "--ignore-not-found", "--wait=false", "clusterrole", role)
+            made.kubectl(
+                "delete", "--ignore-not-found", "--wait=false", f"clusterrole/{role}", f"clusterrolebinding/{role}"
+            )
             if names:
                 made.kubectl("delete", "--ignore-not-found", "--wait=false", "crd", *names)
 
@@ -236,6 +249,20 @@ def test_a_tenant_can_write_its_own_workloads(cluster: Cluster) -> None:
     # the policy and the tenant's role are in force
     cluster.is_refused("tenant", create_job, "create jobs forged-*", "LabelOfOperator")
     cluster.is_accepted("tenant", use, "create jobs plain-*")
+
+
+def test_a_runtime_of_the_whole_cluster_has_no_marks_of_trials(cluster: Cluster) -> None:
+    """It has no namespace, in which the policy could ask what the user may do."""
+
+    def runtime(labels: dict[str, str]) -> dict[str, Any]:
+        body = workload(CLUSTER_RUNTIMES, "", f"runtime-{fresh()}", {"template": {"spec": job_set_spec(labels)}})
+        del body["metadata"]["namespace"]
+        return body
+
+    cluster.is_refused("tenant", create_job, "create jobs forged-*", "LabelOfOperator")
+    assert error_of(cluster, OWNER_OF_RUNTIMES, runtime({"team": "a"})) == ""
+    assert "LabelOfOperator" in error_of(cluster, OWNER_OF_RUNTIMES, runtime(OF_TRIAL))
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", given=json.dumps(runtime({"team": "a"})))
 
 
 @pytest.mark.parametrize("user", JOB_CONTROLLERS)
