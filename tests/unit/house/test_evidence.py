@@ -118,3 +118,27 @@ def test_a_missed_request_is_detected_by_its_checkpoint_or_the_end(trial: Simple
     assert not saved()
     trial.group.rmdir()
     assert saved()
+
+
+def test_logs_are_those_of_worker_0_by_trial_and_attempt(
+    tmp_path: Path, load_script: Callable[[Path], ModuleType]
+) -> None:
+    """Of pods that Podium creates, and of those that a Job creates, whose names end in five random characters."""
+    module = load_script(Path(__file__).parents[2] / "e2e" / "scene.py")
+    ours = {
+        "pair-0-0_uid/train": ("pair-0", "0"),
+        "pair-1-2-worker-0-0-24689_uid/train": ("pair-1", "2"),
+        "pair-0-1-node-0-0-bcdfg_uid/node": ("pair-0", "1"),
+    }
+    others = (
+        *("pair-0-0-w1_uid/train", "pair-0-3-worker-0-1-bcdfg_uid/train"),  # worker 1
+        *("pair-0-4_uid/podium-gate", "alone-pair-1_uid/train"),
+    )
+    for name in (*ours, *others):
+        file = tmp_path / "node-1/pods" / f"default_{name}" / "0.log"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    logs = module.TrialLogs(SimpleNamespace(cluster=SimpleNamespace(logs=tmp_path)), "pair")
+    logs.open_new()
+    assert logs.files.keys() == set(ours.values())
+    logs.close()
