@@ -176,7 +176,8 @@ class Actuator:
         return self._sent.keys()
 
     def _start_backoff(self, action: CreatePod, error: ApiError) -> None:
-        text = f"The API server refuses the pod for now: {error.message}"
+        lacks = error.not_found or error.conflict  # these say themselves what the cluster lacks, or what is in the way
+        text = f"{'The trial cannot start' if lacks else 'The API server refuses the pod for now'}: {error.message}"
         self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
     async def _carry_out_guarded(self, cluster: ClusterState, action: Action) -> EndTrial | None:

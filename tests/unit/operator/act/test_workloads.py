@@ -309,7 +309,9 @@ def test_an_object_that_failed_ends_the_trial() -> None:
 def test_what_the_cluster_lacks_is_said_and_tried_again(server: Server, workload: Any, says: str) -> None:
     made, ends = create(server, state(workload))
     assert ends == ()
-    assert says in made.refused()[trial_key(make_trial())]
+    message = made.refused()[trial_key(make_trial())]
+    assert message.startswith("The trial cannot start: ")
+    assert says in message
 
 
 def test_a_runtime_whose_pods_cannot_be_trials_ends_the_trial() -> None:
