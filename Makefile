@@ -226,8 +226,8 @@ bench-queues: setup ## three GPUQueues on the real cluster: GPU-seconds by weigh
 bench-katib: setup ## the digits search by the real Katib with whole GPUs, and by Podium with slots, on one node (SEEDS=5; root; 1 hour)
 	@$(BENCH).katib.bench_katib $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
-bench-reality: setup ## the digits search on the real cluster against its simulation and its forecast (POLICY=NAME; root)
-	@$(BENCH).simulator.bench_reality $(and $(POLICY),--policy $(POLICY)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
+bench-reality: setup ## the digits search on the real cluster against its simulation and its forecast (POLICY=NAME, WORKERS=2; root)
+	@$(BENCH).simulator.bench_reality $(and $(POLICY),--policy $(POLICY)) $(and $(WORKERS),--workers $(WORKERS)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
 bench-planner: setup ## cost of a tick of the planner, up to 10,000 trials on 1,000 GPUs (a minute)
 	@$(BENCH).planner.bench_planner $(OUTPUT)

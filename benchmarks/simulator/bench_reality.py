@@ -1,6 +1,6 @@
 """The digits search on the real two-node cluster, and the same search in the simulated system.
 
-    make bench-reality [POLICY=NAME] [OUT=FOLDER]                    (root)
+    make bench-reality [POLICY=NAME] [WORKERS=2] [OUT=FOLDER]         (root)
     python -m benchmarks.simulator.bench_reality --from-files FOLDER  (without a cluster)
 
 1. Runs examples/digits/job.yaml on the cluster, once for each seed, and saves its objects (`--save FOLDER`). Or reads
@@ -15,7 +15,8 @@
 
 The job's policy is the example's, or `--policy NAME` without settings. Bars: tau >= 0.9; error of the finish time 10 %
 in the median and 25 % at the 90th percentile. Writes bench-reality.md and .png into `--out`, for another policy than
-the example's bench-reality-NAME.md and .png; the last line is RESULT {json}.
+the example's bench-reality-NAME.md and .png; the last line is RESULT {json}. With `--workers N` each trial has N pods,
+and the name of the files has -N-workers.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Report:
     """Searches under one policy on the same nodes; each forecast has the number of its search."""
 
     policy: str
+    workers: int
     gpus: int
     nodes: int
     comparisons: tuple[Comparison, ...]
@@ -67,7 +69,14 @@ class Report:
     @property
     def name(self) -> str:
         """The stem of the result files."""
-        return "bench-reality" if self.policy == example()["spec"]["policy"]["name"] else f"bench-reality-{self.policy}"
+        own = "" if self.policy == example()["spec"]["policy"]["name"] else f"-{self.policy}"
+        return f"bench-reality{own}{f'-{self.workers}-workers' if self.workers > 1 else ''}"
+
+    @property
+    def command(self) -> str:
+        """The command that repeats it."""
+        own = "" if self.policy == example()["spec"]["policy"]["name"] else f" POLICY={self.policy}"
+        return f"make bench-reality{own}{f' WORKERS={self.workers}' if self.workers > 1 else ''}"
 
 
 def plot(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -104,7 +113,7 @@ def report(searches: Sequence[Search], policy: str | None) -> Report:
         others = [None] if len(searches) == 1 else [None, searches[number - 1].run]
         forecasts += [(number, forecasted(job, *size, one.run, last)) for last in others]
     comparisons, repeats = tuple(map(compared, searches)), tuple(map(repeated, searches))
-    return Report(names[0], *sizes[0], comparisons, repeats, tuple(forecasts))
+    return Report(names[0], jobs[0].gpus.workers, *sizes[0], comparisons, repeats, tuple(forecasts))
 
 
 def main() -> None:
@@ -112,6 +121,7 @@ def main() -> None:
     parser.add_argument("--name", default="reality", help="name of the cluster (default: reality)")
     parser.add_argument("--policy", choices=NAMES, help="of the job, without settings (default: the example's, with)")
     parser.add_argument("--seeds", type=positive, default=3, help="searches (default: 3)")
+    parser.add_argument("--workers", type=positive, default=1, help="pods of a trial, one on each node (default: 1)")
     parser.add_argument("--work", type=int, default=0, help="of a trial (train.py --work; default: the example's)")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that one search may take")
     parser.add_argument("--save", type=Path, help="folder for the objects of the searches (default: not kept)")
@@ -154,12 +164,12 @@ def publish(made: Report, note: str, folder: Path) -> None:
         "forecast": forecast.result([one for _, one in made.forecasts]),
     }
     rows = [one.row(number) for number, one in enumerate(comparisons)]
-    command = "make bench-reality" if name == "bench-reality" else f"make bench-reality POLICY={made.policy}"
+    several = f" with {made.workers} workers a trial" if made.workers > 1 else ""
     text = "\n".join(
         [
             "# The simulated system against the real cluster\n",
-            f"`{command}` on {machine()}: the digits search",
-            f"under `{made.policy}` on the real two-node cluster, and simulated from its own curves, starts and",
+            f"`{made.command}` on {machine()}: the digits search",
+            f"under `{made.policy}`{several} on the real two-node cluster, and simulated from its own curves, starts and",
             "switches ([method](../../docs/benchmarks/simulation.md#against-the-real-cluster)).\n",
             "Bars: Kendall's tau of matched time slices >= 0.9; error of finish times <= 10 % (median), 25 % (p90).",
             "Stopped: trials that were stopped early, on the cluster, simulated, in both.\n",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from podium_core.schema.template.pod_template import GATE_CONTAINER
+from podium_core.schema.trial import rank_of
 
 _LINE = re.compile(r"\[pod/(?P<pod>[^/]+)/[^\]]+\] (?P<second>[\d-]+T[\d:]+)(\.(?P<part>\d+))?Z ")
 _RECORD_BEGAN = re.compile(r"\W(?P<pod>[\w.-]+): its record begins")
@@ -65,7 +66,7 @@ class _Pod(_Model):
 
 
 def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -> dict[str, PodTimes]:
-    """Return the moments of each trial's first pod by the trial's name.
+    """Return the moments of each trial's first pod by the trial's name; of several workers, that of worker 0.
 
     Other pods and later attempts are left out.
 
@@ -83,7 +84,7 @@ def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -
             continue
         pod = _Pod.model_validate(payload)
         labels = pod.metadata.labels
-        if TRIAL_LABEL not in labels or labels.get(ATTEMPT_LABEL, "0") != "0":
+        if TRIAL_LABEL not in labels or labels.get(ATTEMPT_LABEL, "0") != "0" or rank_of(labels, {}) != 0:
             continue
         gate = _started([one for one in pod.status.init_container_statuses if one.name == GATE_CONTAINER])
         exact = (known.get(pod.metadata.name) for known in (asked, recorded, processes))

@@ -28,16 +28,20 @@ def example() -> dict[str, Any]:
     return job
 
 
-def job_of(seed: int, policy: str | None, work: int) -> dict[str, Any]:
+def job_of(seed: int, policy: str | None, work: int, workers: int = 1) -> dict[str, Any]:
     """Return the job to create.
 
     `policy`: None for the example's with its settings; another policy has no settings. `work`: 0 keeps the example's.
+    `workers`: pods of a trial, each with a GPU; all do the same work, and the first one's values count.
     """
     job = example()
     job["metadata"]["name"] = f"digits-{seed}"
     job["spec"]["search"]["seed"] = seed
     if policy is not None and policy != job["spec"]["policy"]["name"]:
         job["spec"]["policy"] = {"name": policy}
+    if workers > 1:
+        job["spec"]["trials"]["workers"] = workers
+        job["spec"]["gpus"] = {**job["spec"].get("gpus", {}), "perTrial": workers}
     if work:
         job["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, f"--work={work}")
     return job
@@ -49,7 +53,7 @@ def record(options: argparse.Namespace, folder: Path) -> None:
     try:
         install(cluster)
         for seed in range(options.seeds):
-            job = job_of(seed, options.policy, options.work)
+            job = job_of(seed, options.policy, options.work, options.workers)
             name, policy = job["metadata"]["name"], job["spec"]["policy"]
             job["metadata"]["annotations"] = {APPLIED: repr(time.time())}  # the API server keeps whole seconds
             cluster.kubectl("create", "-f", "-", stdin=json.dumps(job))
