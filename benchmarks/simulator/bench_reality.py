@@ -169,7 +169,7 @@ def publish(made: Report, note: str, folder: Path) -> None:
         [
             "# The simulated system against the real cluster\n",
             f"`{made.command}` on {machine()}: the digits search",
-            f"under `{made.policy}`{several} on the real two-node cluster, and simulated from its own curves, starts and",
+            f"under `{made.policy}`{several} on the real two-node cluster, simulated from its own curves, starts and",
             "switches ([method](../../docs/benchmarks/simulation.md#against-the-real-cluster)).\n",
             "Bars: Kendall's tau of matched time slices >= 0.9; error of finish times <= 10 % (median), 25 % (p90).",
             "Stopped: trials that were stopped early, on the cluster, simulated, in both.\n",
