@@ -16,7 +16,7 @@ from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
-from podium_core.schema.trial import JOB_LABEL, TRIAL_UID_LABEL, WORKERS_LABEL, rank_of
+from podium_core.schema.trial import JOB_LABEL, WORKERS_LABEL, rank_of, workload_uid
 from podium_suspension.gpu_state_notes import GpuState
 
 TRIAL_LABEL = "podium.dev/trial"
@@ -155,7 +155,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     pod = PodPayload.model_validate(payload)
     meta = pod.metadata
     trial = meta.labels.get(TRIAL_LABEL, "")
-    owner = controlling_trial(meta.owner_references, trial, meta.labels.get(TRIAL_UID_LABEL))
+    owner = controlling_trial(meta.owner_references, trial, workload_uid(meta.labels))
     if owner is None:
         raise ValueError(f"label {TRIAL_LABEL}={trial}, but neither this HyperParamTrial nor a Job controls the pod")
     return TrialPod(

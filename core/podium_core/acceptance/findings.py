@@ -39,7 +39,7 @@ def findings(
         *_policy(job),
         *_packages(job, missing_packages or ()),
         *_workers(job),
-        *_workload(job),
+        *(() if errors else _workload(job)),
         *(_memory_not_movable(job) if reserved_gpus else ()),
     )
     optional = _optional(job) if missing_packages is None else ()
@@ -126,7 +126,7 @@ def _workload(job: HyperParamJob) -> Iterator[Finding]:
     longest = f"{name}-{spec.trials.max - 1}-{MANY_ATTEMPTS}-{last}-{spec.trials.workers - 1}-0-{'x' * 5}"
     if len(longest) > MAX_POD_NAME:
         message = (
-            f"the pods of the {kind} would have names such as {longest} ({len(longest)} characters, and "
+            f"the pods of the {kind} would have names such as {longest[:120]} ({len(longest)} characters, and "
             f"{MAX_POD_NAME} are allowed): shorten it, or the name of the replicated job"
         )
         yield Finding("WorkloadName", "error", "metadata.name", message)

@@ -69,7 +69,15 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
         return _check(spec)
     # without its pod template, the other checks would blame what is not written
     found = workload_refusals(spec) or _check(spec)
-    return tuple(replace(one, field=written_path(workload, one.field)) for one in found)
+    place = "spec.template.spec.containers"
+    return tuple(
+        replace(
+            one,
+            field=written_path(workload, one.field),
+            message=one.message.replace(place, written_path(workload, f"{place}[0]").removesuffix("[0]")),
+        )
+        for one in found
+    )
 
 
 def _check(spec: JobSpec) -> tuple[Refusal, ...]:

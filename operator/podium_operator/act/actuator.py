@@ -175,9 +175,9 @@ class Actuator:
         """Return the migrating trials whose new pod was sent recently and not refused."""
         return self._sent.keys()
 
-    def _start_backoff(self, action: CreatePod, error: ApiError) -> None:
+    def _start_backoff(self, action: CreatePod, error: ApiError, what: str) -> None:
         lacks = error.not_found or error.conflict  # these say themselves what the cluster lacks, or what is in the way
-        text = f"{'The trial cannot start' if lacks else 'The API server refuses the pod for now'}: {error.message}"
+        text = f"{'The trial cannot start' if lacks else f'The API server refuses the {what} for now'}: {error.message}"
         self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
     async def _carry_out_guarded(self, cluster: ClusterState, action: Action) -> EndTrial | None:
@@ -195,12 +195,13 @@ class Actuator:
             self._metrics.failed.labels(kind).inc()
             log.warning("%s was not carried out: %s", action, error)
             if isinstance(action, CreatePod):
-                self._start_backoff(action, error)
+                workload = cluster.job_by_key[job_key(cluster.trial_by_key[action.trial])].spec.workload
+                self._start_backoff(action, error, "pod" if workload is None else workload.kind)
             return None
-        except (ValueError, KeyError, ArithmeticError) as error:
+        except Exception as error:
             # validation accepted a spec that cannot be carried out: only this trial is affected
             self._metrics.failed.labels(kind).inc()
-            log.error("%s cannot be carried out: %s", action, error)
+            log.exception("%s cannot be carried out: %s", action, error)
             return None
         self._metrics.actions.labels(kind).inc()
         return end
@@ -319,6 +320,8 @@ class Actuator:
             memory_exceeded = ran_out_of_gpu_memory(trial, latest.facts if latest is not None else None)
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
+            if self._workloads.is_paused(action.trial):
+                raise PostponedError
             grouped = await self._pod_groups.create(trial, action.attempt, job.spec.trials.workers)
             origin = PodOrigin(nodes, alone, migration, inherited, gate_slot=slot, grouped=grouped)
             make = partial(make_pod, job, trial, action.attempt, self._rules, origin)
@@ -343,9 +346,10 @@ class Actuator:
             if error.status != INVALID:
                 raise
             name = pod_name(trial.metadata.name, action.attempt)
-            text = f"The API server refuses pod {name}: {error.message}"
+            what = "pod" if job.spec.workload is None else job.spec.workload.kind
+            text = f"The API server refuses {what} {name}: {error.message}"
             await emit(self._api, JOBS, job.metadata, "PodRefused", text, "Warning")
-            return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Correct the job's template.")
+            return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Correct it in the job.")
         self._refused.pop(action.trial, None)
         return None
 

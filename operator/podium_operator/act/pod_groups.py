@@ -44,16 +44,29 @@ class PodGroupCreator:
         self._ask_at = 0.0  # by a monotonic clock
 
     async def create(self, trial: HyperParamTrial, attempt: int, workers: int) -> bool:
-        """Create the PodGroup of an attempt; return whether there is one. Raises ApiError."""
+        """Create the PodGroup of an attempt; return whether there is one, and it is the trial's. Raises ApiError."""
         if workers == 1 or time.monotonic() < self._ask_at:
             return False
         try:
             await self._api.create(POD_GROUPS, make_pod_group(trial, attempt, workers), manager=self._manager)
         except ApiError as error:
             if error.conflict:
-                return True
-            if error.not_found or error.status == FORBIDDEN:
+                return await self._is_own(trial, attempt)
+            if error.not_found:
                 self._ask_at = time.monotonic() + ASK_AGAIN_SECONDS
+            elif error.status != FORBIDDEN:
+                raise
+            return False
+        return True
+
+    async def _is_own(self, trial: HyperParamTrial, attempt: int) -> bool:
+        """Return whether the PodGroup that exists is the trial's."""
+        meta = trial.metadata
+        try:
+            found = await self._api.get(POD_GROUPS, pod_name(meta.name, attempt), meta.namespace)
+        except ApiError as error:
+            if error.not_found or error.status == FORBIDDEN:
                 return False
             raise
-        return True
+        owners = found["metadata"].get("ownerReferences") or []
+        return any(one.get("uid") == meta.uid for one in owners) and "deletionTimestamp" not in found["metadata"]

@@ -101,7 +101,7 @@ def make_pod(
 ) -> Manifest:
     """Return the manifest of an attempt's pod; `rank`: of its worker."""
     spec, whole_gpu, migration = job.spec, origin.whole_gpu, origin.migration
-    template = copy.deepcopy(spec.template)
+    template: Manifest = without_nulls(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
     made = origin.inheritance
@@ -172,6 +172,13 @@ def make_pod(
     if downsized:
         metadata["annotations"][CPU_ANNOTATION] = to_annotation(downsized)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a copy without fields whose value is null: Kubernetes takes them for missing."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migration: Migration) -> None:

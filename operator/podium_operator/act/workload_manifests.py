@@ -121,14 +121,17 @@ def _put_pod(jobset: Manifest, job: Manifest, pod: Manifest, given: Sequence[Map
     inner["template"] = {"metadata": metadata, "spec": pod["spec"]}
     jobset.pop("ttlSecondsAfterFinished", None)
     jobset["failurePolicy"] = {"maxRestarts": 0}
+    # each attempt has its own names, which resolve also while the workers are suspended
+    jobset["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
 
 
 def _written(workload: TrialWorkload) -> Manifest:
-    return {} if workload.metadata is None else workload.metadata.model_dump(exclude_none=True)
+    given = workload.metadata
+    return {} if given is None else {"labels": dict(given.labels or {}), "annotations": dict(given.annotations or {})}
 
 
 def _object(version: str, kind: str, pod: Manifest, spec: Manifest, written: Manifest) -> Manifest:
     about = {field: pod["metadata"][field] for field in ("name", "namespace", "ownerReferences")}
     own = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("podium.dev/")}
-    metadata = {**about, **written, "labels": {**(written.get("labels") or {}), **own}}
+    metadata = {**written, **about, "labels": {**(written.get("labels") or {}), **own}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

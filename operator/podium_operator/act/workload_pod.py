@@ -16,7 +16,6 @@ from podium_core.schema.template.workload import (
     TrialWorkload,
     name_of_job,
     number_of_job,
-    part,
 )
 from podium_core.schema.trial import RANK_SOURCE, TRIAL_UID_LABEL, WORKERS_LABEL, HyperParamTrial
 from podium_operator.act.worker_manifests import RANK_VARIABLES, group_environment, keep_apart
@@ -40,7 +39,7 @@ def make_member(pod: Manifest, metadata: Manifest, job: HyperParamJob, trial: Hy
     metadata["annotations"][RANK_SOURCE] = source
     keep_apart(pod, trial.metadata.name, label)
     name = metadata["name"]
-    master = f"{name}-{name_of_job(workload)}-0-0.{subdomain(workload, name)}"
+    master = f"{name}-{name_of_job(workload)}-0-0.{name}"
     ranks = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{source}']"}}}
     variables: list[Manifest] = [
         *({"name": variable, "value": value} for variable, value in group_environment(workers, master).items()),
@@ -57,8 +56,3 @@ def rank_source(workload: TrialWorkload) -> str:
     if workload.kind == TRAIN_JOB or number is None:
         return POD_INDEX
     return JOB_INDEX if workload.fields["replicatedJobs"][number].get("replicas", 1) > 1 else POD_INDEX
-
-
-def subdomain(workload: TrialWorkload, name: str) -> str:
-    """Return the name of the Service of a JobSet `name`."""
-    return str(part(workload.fields, "network").get("subdomain") or name)

@@ -13,7 +13,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import RUNTIMES, Resource
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.template.workload import TrialWorkload
+from podium_core.schema.template.workload import TrialWorkload, marked
 from podium_core.schema.trial import HyperParamTrial, pod_name
 from podium_core.schema.validation import template_problems
 from podium_operator.act.postponed_actions import PostponedError, RefusedAction, refused_again
@@ -54,6 +54,10 @@ class WorkloadCreator:
         """Return what the object of a trial without pods waits for."""
         return {key: wait.message for key, wait in self._waits.items()}
 
+    def is_paused(self, key: TrialKey) -> bool:
+        """Return whether the object of a trial exists, and was looked at a moment ago."""
+        return key in self._waits and self._waits[key].in_backoff
+
     async def create(
         self, cluster: ClusterState, trial: TrialState, attempt: int, make: Callable[[HyperParamJob], Manifest]
     ) -> None:
@@ -68,21 +72,23 @@ class WorkloadCreator:
         if workload is None:
             raise ValueError(f"job {job.metadata.name} has no workload")
         before = [pod for pod in cluster.pods if pod.trial_key == key]
-        if (key in self._waits and self._waits[key].in_backoff) or any(is_in_the_way(pod, attempt) for pod in before):
+        if any(is_in_the_way(pod, attempt) for pod in before):
             raise PostponedError
         namespace = trial.metadata.namespace
         runtime = await self._runtime(workload, namespace)
         used = job if runtime is None else _with_template(job, workload, runtime)
         if attempt and not any(_can_be_read(pod) for pod in before if pod.attempt == attempt - 1):
             for resource in all_resources(workload):
-                await self._api.delete(resource, pod_name(trial.metadata.name, attempt - 1), namespace)
+                await self._delete(resource, pod_name(trial.metadata.name, attempt - 1), trial)
+        name = pod_name(trial.metadata.name, attempt)
         *others, last = make_objects(workload, make(used), runtime)
         for manifest in others:
-            await self._create(RUNTIMES, manifest)
+            if not await self._create(RUNTIMES, manifest):
+                await self._own(RUNTIMES, name, trial)
         resource = main_resource(workload)
         if await self._create(resource, last):
             return
-        text = await self._state(resource, pod_name(trial.metadata.name, attempt), trial)
+        text = await self._state(resource, name, trial)
         self._waits[key] = refused_again(self._waits.get(key), text)
         raise PostponedError
 
@@ -113,22 +119,39 @@ class WorkloadCreator:
             raise
         return True
 
-    async def _state(self, resource: Resource, name: str, trial: HyperParamTrial) -> str:
-        """Return what an object that exists waits for. Raises what it is about if it is another one, or has failed."""
+    async def _delete(self, resource: Resource, name: str, trial: HyperParamTrial) -> None:
+        """Delete an object if it is the trial's."""
+        try:
+            found = await self._api.get(resource, name, trial.metadata.namespace)
+        except ApiError as error:
+            if error.not_found:
+                return
+            raise
+        if _belongs_to(found, trial):
+            uid = found["metadata"].get("uid")
+            await self._api.delete(resource, name, trial.metadata.namespace, uid=uid)
+
+    async def _own(self, resource: Resource, name: str, trial: HyperParamTrial) -> Mapping[str, Any]:
+        """Return an object that exists. Raises ApiError if it is not the trial's; PostponedError if it goes away."""
         try:
             found = await self._api.get(resource, name, trial.metadata.namespace)
         except ApiError as error:
             if error.not_found:
                 raise PostponedError from error
             raise
-        about = f"{resource.kind} {name}"
-        owners = found["metadata"].get("ownerReferences") or []
         if "deletionTimestamp" in found["metadata"]:
             raise PostponedError
-        if not any(one.get("uid") == trial.metadata.uid for one in owners):
+        if not _belongs_to(found, trial):
+            owners = found["metadata"].get("ownerReferences") or []
             if any(one.get("kind") == "HyperParamTrial" for one in owners):
                 raise PostponedError  # that of an earlier trial of this name is about to be collected
-            raise ApiError(409, "NameTaken", f"{about} exists and is not the trial's: delete or rename it")
+            text = f"{resource.kind} {name} exists and is not the trial's: delete or rename it"
+            raise ApiError(409, "NameTaken", text)
+        return found
+
+    async def _state(self, resource: Resource, name: str, trial: HyperParamTrial) -> str:
+        """Return what an object that exists waits for. Raises what it is about if it is another one, or has failed."""
+        found, about = await self._own(resource, name, trial), f"{resource.kind} {name}"
         conditions = (found.get("status") or {}).get("conditions") or []
         true = {one.get("type"): one for one in conditions if one.get("status") == "True"}
         if "Failed" in true:
@@ -138,24 +161,32 @@ class WorkloadCreator:
         return f"{about} has not created the pods that train yet (kubectl describe says more)."
 
 
+def _belongs_to(found: Mapping[str, Any], trial: HyperParamTrial) -> bool:
+    owners = found["metadata"].get("ownerReferences") or []
+    return any(one.get("uid") == trial.metadata.uid for one in owners)
+
+
 def _can_be_read(pod: PodState) -> bool:
     """Return whether a pod of an attempt that has ended remains, with its log."""
     return any(not one.facts.deleting for one in workers_of(pod))
 
 
 def _with_template(job: HyperParamJob, workload: TrialWorkload, runtime: Mapping[str, Any]) -> HyperParamJob:
-    """Return the job with the pod template of the runtime. Raises WorkloadFailedError."""
+    """Return the job with the pod template of the runtime. Raises ApiError: the runtime can be corrected."""
     try:
         template = merged_template(workload, runtime)
     except RuntimeNotUsableError as error:
-        raise WorkloadFailedError(str(error)) from error
+        raise ApiError(409, "RuntimeNotUsable", str(error)) from error
+    marks = marked(runtime.get("spec"), "spec")
+    if marks:
+        raise ApiError(409, "RuntimeNotUsable", f"the runtime has a label or annotation of Podium: {marks[0]}")
     spec = job.spec.with_template(template)
     refusals = template_problems(spec)
     if refusals:
         first = refusals[0]
         where = first.field.removeprefix("spec.template")
         text = f"the pod template of the runtime cannot be a trial: {where.lstrip('.')}: {first.message}"
-        raise WorkloadFailedError(f"{text} (in the runtime, or by the TrainJob's trainer)")
+        raise ApiError(409, "RuntimeNotUsable", f"{text} (in the runtime, or by the TrainJob's trainer)")
     return job.model_copy(update={"spec": spec})
 
 

@@ -14,7 +14,7 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template.pod_template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL, TRIAL_UID_LABEL, WORKERS_LABEL, rank_of
+from podium_core.schema.trial import JOB_LABEL, TRIAL_UID_LABEL, WORKERS_LABEL, rank_of, workload_uid
 from podium_operator.act.pod_manifest import (
     ATTEMPT_LABEL,
     HOLDS_GPU,
@@ -132,7 +132,7 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
     """
     pod = _Pod.model_validate(payload)
     labels = pod.metadata.labels
-    owner = controlling_trial(pod.metadata.owner_references, labels.get(TRIAL_LABEL), labels.get(TRIAL_UID_LABEL))
+    owner = controlling_trial(pod.metadata.owner_references, labels.get(TRIAL_LABEL), workload_uid(labels))
     if owner is None:
         raise ValueError(
             f"pod {pod.metadata.name} has the label {TRIAL_LABEL}={labels.get(TRIAL_LABEL)!r}, but no HyperParamTrial "

@@ -202,6 +202,7 @@ def open_api(kind: Kind) -> Schema:
     if kind.model is HyperParamJob:
         description = properties["spec"]["properties"]["template"]["description"]
         properties["spec"]["properties"]["template"] = {**_template(), "description": description}
+        del properties["spec"]["properties"]["workload"]["properties"]["metadata"][PRESERVE]
     schema["required"] = [name for name in schema.get("required", []) if name != "metadata"]
     for rule in kind.rules:
         _at(schema, rule.path).setdefault(VALIDATIONS, []).append(rule.validation())

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from podium_core.schema.base import OpenModel, SpecModel
+from podium_core.schema.base import GROUP, OpenModel, SpecModel
 from podium_core.schema.template.pod_template import NAME_PATTERN, TemplateMeta, others
 
 JOBSET, TRAIN_JOB = "JobSet", "TrainJob"
@@ -77,8 +77,9 @@ def pod_template_of(workload: TrialWorkload) -> dict[str, Any]:
 def trainer_container(workload: TrialWorkload) -> dict[str, Any]:
     """Return the container of a TrainJob's trainer, as far as the TrainJob says what it is."""
     trainer = part(workload.fields, "trainer")
-    container = {"name": TRAINER} | {name: trainer[name] for name in _TRAINER_FIELDS if name in trainer}
-    return container | ({"resources": trainer["resourcesPerNode"]} if "resourcesPerNode" in trainer else {})
+    given = {name: trainer[name] for name in _TRAINER_FIELDS if trainer.get(name) is not None}
+    resources = trainer.get("resourcesPerNode")
+    return {"name": TRAINER, **given} | ({} if resources is None else {"resources": resources})
 
 
 def training_template(job: Any) -> Mapping[str, Any]:
@@ -102,7 +103,9 @@ def name_of_job(workload: TrialWorkload) -> str:
     """Return the name of the replicated job that trains; Trainer's own for a TrainJob."""
     number = number_of_job(workload.fields, workload.replicated_job)
     jobs = workload.fields.get("replicatedJobs")
-    return TRAINER if number is None or not isinstance(jobs, list) else str(jobs[number]["name"])
+    if number is None or not isinstance(jobs, list) or not isinstance(jobs[number], Mapping):
+        return TRAINER
+    return str(jobs[number].get("name"))
 
 
 def written_path(workload: TrialWorkload, field: str) -> str:
@@ -116,6 +119,22 @@ def written_path(workload: TrialWorkload, field: str) -> str:
         return f"spec.workload.spec.trainer{inner if rest.startswith(container) else ''}"
     number = number_of_job(workload.fields, workload.replicated_job)
     return f"spec.workload.spec.replicatedJobs[{number or 0}].template.spec.template{rest}"
+
+
+def marked(value: Any, path: str) -> list[str]:
+    """Return where an object, at any depth, has a label or an annotation of Podium."""
+    found, todo = [], [(path, value)]
+    while todo:
+        where, one = todo.pop()
+        if isinstance(one, Mapping):
+            for name, inner in one.items():
+                at = f"{where}.{name}"
+                if name in ("labels", "annotations") and isinstance(inner, Mapping):
+                    found += [f"{at}.{key}" for key in inner if str(key).startswith(f"{GROUP}/")]
+                todo.append((at, inner))
+        elif isinstance(one, list):
+            todo += [(f"{where}[{number}]", inner) for number, inner in enumerate(one)]
+    return sorted(found)
 
 
 def part(value: Any, name: str) -> Mapping[str, Any]:

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from podium_core.schema.base import GROUP
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
-from podium_core.schema.template.leftovers import strings
+from podium_core.schema.template.leftovers import MAX_FOUND, strings
+from podium_core.schema.template.pod_template import NAME_PATTERN
 from podium_core.schema.template.workload import (
     TRAIN_JOB,
     VERSIONS,
     TrialWorkload,
+    marked,
     number_of_job,
     part,
     training_template,
@@ -24,6 +27,9 @@ from podium_core.schema.template.workload import (
 
 _SPEC = "spec.workload.spec"
 _PLACEHOLDER = "$(podium."
+_FILLED = ("command", "args", "env")  # of a trainer
+RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
+MAX_NAME = 63
 _REFUSED: Mapping[str, str] = {
     "suspend": "HyperParamJob.spec.suspend suspends trials",
     "activeDeadlineSeconds": "it would also count while a trial is suspended; trials.maxSteps, budget.gpuSeconds and "
@@ -42,6 +48,9 @@ def workload_refusals(spec: JobSpec) -> tuple[Refusal, ...]:
         return (Refusal("WrongKind", "spec.workload.apiVersion", message),)
     pods = _train_job(workload) if workload.kind == TRAIN_JOB else _jobset(workload)
     refusals = [*_metadata(workload), *_refused(workload.fields, _SPEC)]
+    for where in marked(workload.fields, _SPEC)[:MAX_FOUND]:
+        message = "is set by Podium: remove it, or use another prefix"
+        refusals.append(Refusal("Reserved", where, message))
     if not isinstance(pods, int):
         return (*refusals, *pods)
     if pods != spec.trials.workers:
@@ -54,6 +63,9 @@ def workload_refusals(spec: JobSpec) -> tuple[Refusal, ...]:
 
 
 def _metadata(workload: TrialWorkload) -> Iterator[Refusal]:
+    for field in workload.metadata.model_extra or {} if workload.metadata is not None else ():
+        message = f"remove {field}: Podium sets name, namespace and owner, and takes labels and annotations"
+        yield Refusal("FieldNotAllowed", f"spec.workload.metadata.{field}", message)
     for kind in ("labels", "annotations"):
         for key in getattr(workload.metadata, kind, None) or {}:
             if key.split("/")[0] == GROUP:
@@ -75,14 +87,19 @@ def _jobset(workload: TrialWorkload) -> int | tuple[Refusal, ...]:
         return (Refusal("InvalidValue", f"{_SPEC}.replicatedJobs", message),)
     number = number_of_job(workload.fields, workload.replicated_job)
     if number is None:
-        names = ", ".join(str(job.get("name"))[:63] for job in jobs[:8] if isinstance(job, Mapping))
+        named = [one.get("name") for one in jobs[:8] if isinstance(one, Mapping)]
+        names = ", ".join(name[:MAX_NAME] for name in named if isinstance(name, str)) or "none with a name"
         given = "is missing" if workload.replicated_job is None else f"{workload.replicated_job} is not there"
         message = f"{given}: write the name of the replicated job whose pods train (there are: {names})"
         return (Refusal("ReplicatedJobUnknown", "spec.workload.replicatedJob", message),)
     where = f"{_SPEC}.replicatedJobs[{number}]"
     job, inner = jobs[number], part(part(jobs[number], "template"), "spec")
-    if not isinstance(part(job, "template"), Mapping) or not isinstance(job.get("name"), str):
-        return (Refusal("InvalidValue", where, "must have a name and a template, as in JobSet's API"),)
+    name = job.get("name") if isinstance(job, Mapping) else None
+    if not isinstance(name, str) or len(name) > MAX_NAME or not re.fullmatch(NAME_PATTERN, name):
+        message = f"must have a name of at most {MAX_NAME} lower-case letters, digits and -, as in JobSet's API"
+        return (Refusal("InvalidValue", f"{where}.name", message),)
+    if sum(isinstance(one, Mapping) and one.get("name") == name for one in jobs) > 1:
+        return (Refusal("InvalidValue", f"{where}.name", f"there are two replicated jobs {name}: rename one"),)
     if not isinstance(training_template(job).get("spec"), Mapping):
         message = "must be the pod template of the pods that train, with their containers"
         return (Refusal("Required", f"{where}.template.spec.template.spec", message),)
@@ -113,8 +130,12 @@ def _train_job(workload: TrialWorkload) -> int | tuple[Refusal, ...]:
     if workload.replicated_job is not None:
         message = "remove replicatedJob: the runtime of a TrainJob says which of its jobs trains"
         return (Refusal("FieldNotAllowed", "spec.workload.replicatedJob", message),)
-    if not isinstance(part(spec, "runtimeRef").get("name"), str):
+    runtime = part(spec, "runtimeRef")
+    if not isinstance(runtime.get("name"), str) or not runtime["name"]:
         return (Refusal("Required", f"{_SPEC}.runtimeRef.name", "must be the name of a runtime"),)
+    if runtime.get("kind") not in (None, *RUNTIMES):
+        message = f"must be {' or '.join(RUNTIMES)}, not {str(runtime['kind'])[:60]!r}"
+        return (Refusal("InvalidValue", f"{_SPEC}.runtimeRef.kind", message),)
     if not isinstance(trainer.get("image"), str) or not trainer.get("image"):
         message = "is required, though the runtime has an image, too: the gate of a trial uses it"
         return (Refusal("Required", f"{where}.image", message),)
@@ -130,7 +151,8 @@ def _is_count(value: Any) -> bool:
 def _placeholders(workload: TrialWorkload) -> Iterator[Refusal]:
     """Yield a refusal for each placeholder outside the pods that train, where nothing fills it in."""
     trains = written_path(workload, "spec.template")
+    filled = tuple(f"{trains}.{field}" for field in _FILLED) if workload.kind == TRAIN_JOB else (f"{trains}.",)
     for where, text in strings(workload.fields, _SPEC):
-        if _PLACEHOLDER in text and not where.startswith(trains):
+        if _PLACEHOLDER in text and not where.startswith(filled):
             message = f"{text[:60]} is not filled in here, but only in the containers that train ({trains})"
             yield Refusal("PlaceholderNotFilled", where, message)

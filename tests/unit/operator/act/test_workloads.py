@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from podium_cluster.resources import Resource
 from podium_core.domain.actions import CreatePod, EndTrial
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.template.workload import JOB_INDEX, POD_INDEX
+from podium_core.schema.trial import JOBSET_NAME
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import make_pod
 from podium_operator.act.workload_manifests import RuntimeNotUsableError, make_objects, merged_template
@@ -102,7 +104,7 @@ def objects(made: HyperParamJob, runtime: Mapping[str, Any] | None = None) -> li
 def member(rank: int = 0, workers: int = 2, attempt: int = 0, **how: Any) -> PodState:
     """Return a pod as the Job controller makes it."""
     payload = pod_payload(attempt=attempt, **how)
-    labels = {"podium.dev/trial-uid": "uid-sweep-0", POD_INDEX: str(rank)}
+    labels = {"podium.dev/trial-uid": "uid-sweep-0", POD_INDEX: str(rank), JOBSET_NAME: f"sweep-0-{attempt}"}
     payload["metadata"]["labels"] |= labels | ({"podium.dev/workers": str(workers)} if workers > 1 else {})
     payload["metadata"]["annotations"] = {"podium.dev/rank-label": POD_INDEX}
     name = f"sweep-0-{attempt}-worker-0-{rank}-abcde"
@@ -149,8 +151,10 @@ def test_the_rank_is_read_from_the_label_that_differs() -> None:
         return pod["metadata"]["annotations"]["podium.dev/rank-label"], env["MASTER_ADDR"]["value"]
 
     assert source(objects(job(jobset()))[0]) == (POD_INDEX, "sweep-0-1-worker-0-0.sweep-0-1")
-    replicated = jobset(1, {"replicas": 2}, network={"subdomain": "net"})
-    assert source(objects(job(replicated))[0]) == (JOB_INDEX, "sweep-0-1-worker-0-0.net")
+    replicated = jobset(1, {"replicas": 2}, network={"subdomain": "shared", "enableDNSHostnames": False})
+    (made,) = objects(job(replicated))
+    assert source(made) == (JOB_INDEX, "sweep-0-1-worker-0-0.sweep-0-1")
+    assert made["spec"]["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
 
 
 def test_a_train_job_gets_a_runtime_of_its_own() -> None:
@@ -244,7 +248,8 @@ def state(workload: Mapping[str, Any], *pods: PodState) -> ClusterState:
 
 
 def test_runtime_and_train_job_are_created_and_those_of_the_attempt_before_deleted() -> None:
-    server = Server({("ClusterTrainingRuntime", "torch"): RUNTIME})
+    old = {(kind, "sweep-0-0"): there() for kind in ("TrainJob", "TrainingRuntime")}
+    server = Server({("ClusterTrainingRuntime", "torch"): RUNTIME} | old)
     create(server, state(train_job()), attempt=1)
     assert server.calls == [
         ("delete", "TrainJob", "sweep-0-0"),
@@ -259,7 +264,7 @@ def test_the_jobset_of_an_attempt_whose_pods_can_be_read_remains(deleting: bool)
     """A pod that is being deleted has ended, and the Job controller counts it before it is gone."""
     failed = member(phase="Failed", gate=ended(0), main=ended(1))
     failed = replace(failed, facts=replace(failed.facts, deleting=deleting))
-    server = Server()
+    server = Server({("JobSet", "sweep-0-0"): there()})
     create(server, state(jobset(), failed), attempt=1)
     deleted = [("delete", "JobSet", "sweep-0-0")] if deleting else []
     assert server.calls == [*deleted, ("create", "JobSet", "sweep-0-1")]
@@ -314,10 +319,62 @@ def test_what_the_cluster_lacks_is_said_and_tried_again(server: Server, workload
     assert says in message
 
 
-def test_a_runtime_whose_pods_cannot_be_trials_ends_the_trial() -> None:
-    runtime = {**RUNTIME, "spec": {"template": {"spec": {"replicatedJobs": []}}}}
-    _, ends = create(Server({("ClusterTrainingRuntime", "torch"): runtime}), state(train_job()))
-    assert [end.message for end in ends] == ["The trial cannot start: runtime torch has no replicated job node"]
+def test_a_runtime_whose_pods_cannot_be_trials_is_looked_at_again() -> None:
+    """An administrator can correct it."""
+    bad, forged = copy.deepcopy(RUNTIME), copy.deepcopy(RUNTIME)
+    jobs = bad["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs[1]["template"]["spec"]["template"]["spec"]["containers"][1]["startupProbe"] = {}
+    others = forged["spec"]["template"]["spec"]["replicatedJobs"]
+    others[0]["template"]["metadata"] = {"labels": {"podium.dev/trial": "other-0"}}
+    for runtime, says in (
+        ({**RUNTIME, "spec": {"template": {"spec": {"replicatedJobs": []}}}}, "has no replicated job node"),
+        (bad, "remove startupProbe of container node"),
+        (forged, "the runtime has a label or annotation of Podium"),
+    ):
+        server = Server({("ClusterTrainingRuntime", "torch"): runtime})
+        made, ends = create(server, state(train_job()))
+        assert ends == ()
+        assert says in made.refused()[trial_key(make_trial())]
+        assert server.calls == []
+
+
+def test_a_users_metadata_names_no_other_object() -> None:
+    given = jobset() | {
+        "metadata": {"name": "evil", "namespace": "kube-system", "ownerReferences": [], "labels": {"team": "a"}}
+    }
+    (made,) = objects(job(given))
+    about = made["metadata"]
+    assert (about["name"], about["namespace"], about["labels"]["team"]) == ("sweep-0-1", "lab", "a")
+    assert [one["uid"] for one in about["ownerReferences"]] == ["uid-sweep-0"]
+
+
+def test_a_runtime_of_that_name_that_is_not_the_trials_is_neither_used_nor_deleted() -> None:
+    foreign = {"metadata": {"uid": "x", "ownerReferences": [{"kind": "App", "uid": "x"}]}}
+    server = Server(
+        {("ClusterTrainingRuntime", "torch"): RUNTIME}
+        | {("TrainingRuntime", f"sweep-0-{attempt}"): foreign for attempt in (0, 1)}
+    )
+    made, _ = create(server, state(train_job()), attempt=1)
+    assert server.calls == [("create", "TrainingRuntime", "sweep-0-1")]
+    assert "exists and is not the trial's" in made.refused()[trial_key(make_trial())]
+
+
+def test_fields_that_are_null_are_missing() -> None:
+    given = jobset()
+    spec = given["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    spec |= {"affinity": None, "initContainers": None, "volumes": None}
+    spec["containers"][0] |= {"resources": None, "lifecycle": None}
+    (made,) = objects(job(given))
+    pod = made["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"podium.dev/gpu": "1"}
+
+
+def test_an_action_that_raises_anything_affects_its_trial_only() -> None:
+    given = jobset()
+    given["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": 5}
+    server = Server()
+    assert create(server, state(given))[1] == ()
+    assert server.calls == []
 
 
 # pods
@@ -331,6 +388,17 @@ def test_pods_of_a_job_belong_to_the_trial_by_their_labels() -> None:
     (combined,) = state(jobset(), *pods).latest_pod.values()
     assert combined.name == "sweep-0-0-worker-0-0-abcde"
     assert not combined.broken
+
+
+def test_a_pod_that_another_object_made_from_a_template_of_the_trial_is_not_the_trials() -> None:
+    """A TrainJob of a user may name the runtime of an attempt; JobSet writes the name of its JobSet."""
+    payload = pod_payload()
+    payload["metadata"]["labels"] |= {"podium.dev/trial-uid": "uid-sweep-0", JOBSET_NAME: "mine"}
+    payload["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "mine-node-0", "uid": "uid-job", "controller": True}
+    ]
+    with pytest.raises(ValueError, match="nor a Job of one"):
+        parse_pod(payload)
 
 
 def test_a_pod_that_its_job_has_not_created_yet_is_not_a_lost_one() -> None:
