@@ -66,9 +66,9 @@ class _Pod(_Model):
 
 
 def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -> dict[str, PodTimes]:
-    """Return the moments of each trial's first pod by the trial's name; of several workers, that of worker 0.
+    """Return the moments of each trial's first pod by the trial's name.
 
-    Other pods and later attempts are left out.
+    Of several workers it is the pod of worker 0. Other pods and later attempts are left out.
 
     `gates`, `agents`: logs as `kubectl logs --prefix --timestamps` prints them. A pod that no longer existed when the
     objects were saved (its trial was stopped) is known from the logs alone.

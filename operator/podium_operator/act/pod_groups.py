@@ -44,7 +44,7 @@ class PodGroupCreator:
         self._ask_at = 0.0  # by a monotonic clock
 
     async def create(self, trial: HyperParamTrial, attempt: int, workers: int) -> bool:
-        """Create the PodGroup of an attempt; return whether there is one, and it is the trial's. Raises ApiError."""
+        """Create the PodGroup of an attempt; return whether the trial has one. Raises ApiError."""
         if workers == 1 or time.monotonic() < self._ask_at:
             return False
         try:

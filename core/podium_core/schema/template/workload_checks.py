@@ -34,6 +34,10 @@ _REFUSED: Mapping[str, str] = {
     "suspend": "HyperParamJob.spec.suspend suspends trials",
     "activeDeadlineSeconds": "it would also count while a trial is suspended; trials.maxSteps, budget.gpuSeconds and "
     "budget.deadline end trials",
+    **dict.fromkeys(
+        ("runtimePatches", "podTemplateOverrides", "podSpecOverrides"),
+        "it would change the pods of a trial after Podium has made them; write its fields into the runtime",
+    ),
 }
 
 
