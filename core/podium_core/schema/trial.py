@@ -392,8 +392,8 @@ class HyperParamTrial(StatusModel):
 def workload_uid(labels: Mapping[str, str]) -> str | None:
     """Return the uid of the trial whose JobSet a pod belongs to; None if it belongs to none.
 
-    `labels`: of the pod. JobSet writes the name of the JobSet. So a pod that another object makes from a template of a trial, such as a
-    TrainJob with the runtime of one, is none of the trial's.
+    `labels`: of the pod. JobSet writes the name of the JobSet. So a pod that another object makes from a template of a
+    trial, such as a TrainJob with the runtime of one, is none of the trial's.
     """
     attempt = f"{labels.get('podium.dev/trial')}-{labels.get('podium.dev/attempt')}"
     return labels.get(TRIAL_UID_LABEL) if labels.get(JOBSET_NAME) == attempt else None
