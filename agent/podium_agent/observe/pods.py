@@ -16,7 +16,8 @@ from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.template.pod_template import GATE_CONTAINER, GATE_VOLUME
-from podium_core.schema.trial import JOB_LABEL, WORKERS_LABEL, rank_of, workload_uid
+from podium_core.schema.template.workload import workload_uid
+from podium_core.schema.trial import JOB_LABEL, WORKERS_LABEL, rank_of
 from podium_suspension.gpu_state_notes import GpuState
 
 TRIAL_LABEL = "podium.dev/trial"

@@ -29,7 +29,8 @@ from podium_core.domain.relocation import is_migratable, is_relocatable
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import TRIAL_UID_LABEL, HyperParamTrial
+from podium_core.schema.template.workload import TRIAL_UID_LABEL
+from podium_core.schema.trial import HyperParamTrial
 
 DRAINER = "podium-cli-drain"  # differs from `podium thaw`, whose next apply would remove this field
 TRIAL_LABEL = "podium.dev/trial"

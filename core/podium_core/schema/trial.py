@@ -22,8 +22,6 @@ from podium_core.schema.job import MAX_ADDITIONAL_METRICS, MAX_WORKERS
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
 RANK_LABEL = "podium.dev/rank"  # on the pods of a trial that has several workers
 WORKERS_LABEL = "podium.dev/workers"  # on these pods: how many workers the trial has
-TRIAL_UID_LABEL = "podium.dev/trial-uid"  # on pods that a Job controls (`JobSpec.workload`)
-JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"  # on these pods: written by JobSet itself
 RANK_SOURCE = "podium.dev/rank-label"  # on these pods: the label that has the rank
 MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
@@ -387,16 +385,6 @@ class HyperParamTrial(StatusModel):
     metadata: ObjectMeta
     spec: TrialSpec = Field(description="What to run.")
     status: TrialStatus = Field(default_factory=TrialStatus, description="Progress of the trial.")
-
-
-def workload_uid(labels: Mapping[str, str]) -> str | None:
-    """Return the uid of the trial whose JobSet a pod belongs to; None if it belongs to none.
-
-    `labels`: of the pod. JobSet writes the name of the JobSet. So a pod that another object makes from a template of a
-    trial, such as a TrainJob with the runtime of one, is none of the trial's.
-    """
-    attempt = f"{labels.get('podium.dev/trial')}-{labels.get('podium.dev/attempt')}"
-    return labels.get(TRIAL_UID_LABEL) if labels.get(JOBSET_NAME) == attempt else None
 
 
 def rank_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:

@@ -13,11 +13,12 @@ from podium_core.schema.template.workload import (
     JOB_INDEX,
     POD_INDEX,
     TRAIN_JOB,
+    TRIAL_UID_LABEL,
     TrialWorkload,
     name_of_job,
     number_of_job,
 )
-from podium_core.schema.trial import RANK_SOURCE, TRIAL_UID_LABEL, WORKERS_LABEL, HyperParamTrial
+from podium_core.schema.trial import RANK_SOURCE, WORKERS_LABEL, HyperParamTrial
 from podium_operator.act.worker_manifests import RANK_VARIABLES, group_environment, keep_apart
 
 Manifest = dict[str, Any]

@@ -14,7 +14,8 @@ from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template.pod_template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL, TRIAL_UID_LABEL, WORKERS_LABEL, rank_of, workload_uid
+from podium_core.schema.template.workload import TRIAL_UID_LABEL, workload_uid
+from podium_core.schema.trial import JOB_LABEL, WORKERS_LABEL, rank_of
 from podium_operator.act.pod_manifest import (
     ATTEMPT_LABEL,
     HOLDS_GPU,

@@ -19,6 +19,8 @@ VERSIONS: Mapping[str, str] = {JOBSET: "jobset.x-k8s.io/v1alpha2", TRAIN_JOB: "t
 TRAINER = "node"  # Trainer's name of the container and of the replicated job that train
 # what a pod's label says of its place: written by the Job controller, and by JobSet
 POD_INDEX, JOB_INDEX = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
+TRIAL_UID_LABEL = "podium.dev/trial-uid"  # on pods that a Job controls (`JobSpec.workload`)
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"  # on these pods: written by JobSet itself
 _TRAINER_FIELDS = ("image", "command", "args", "env")
 
 
@@ -119,6 +121,16 @@ def written_path(workload: TrialWorkload, field: str) -> str:
         return f"spec.workload.spec.trainer{inner if rest.startswith(container) else ''}"
     number = number_of_job(workload.fields, workload.replicated_job)
     return f"spec.workload.spec.replicatedJobs[{number or 0}].template.spec.template{rest}"
+
+
+def workload_uid(labels: Mapping[str, str]) -> str | None:
+    """Return the uid of the trial whose JobSet a pod belongs to; None if it belongs to none.
+
+    `labels`: of the pod. JobSet writes the name of the JobSet. So a pod that another object makes from a template of a
+    trial, such as a TrainJob with the runtime of one, is none of the trial's.
+    """
+    attempt = f"{labels.get('podium.dev/trial')}-{labels.get('podium.dev/attempt')}"
+    return labels.get(TRIAL_UID_LABEL) if labels.get(JOBSET_NAME) == attempt else None
 
 
 def marked(value: Any, path: str) -> list[str]:

@@ -16,8 +16,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import CreatePod, EndTrial
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.template.workload import JOB_INDEX, POD_INDEX
-from podium_core.schema.trial import JOBSET_NAME
+from podium_core.schema.template.workload import JOB_INDEX, JOBSET_NAME, POD_INDEX
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import make_pod
 from podium_operator.act.workload_manifests import RuntimeNotUsableError, make_objects, merged_template
