@@ -40,7 +40,10 @@ def job_of(seed: int, policy: str | None, work: int, workers: int = 1) -> dict[s
     if policy is not None and policy != job["spec"]["policy"]["name"]:
         job["spec"]["policy"] = {"name": policy}
     if workers > 1:
-        job["spec"]["trials"]["workers"] = workers
+        trials = job["spec"]["trials"]
+        trials["workers"] = workers
+        if isinstance(trials.get("parallel"), int):  # a trial that waits for slots would seem to start slowly
+            trials["parallel"] = max(1, trials["parallel"] // workers)
         job["spec"]["gpus"] = {**job["spec"].get("gpus", {}), "perTrial": workers}
     if work:
         job["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, f"--work={work}")

@@ -68,7 +68,7 @@ def starts(
     known_of = [pods.get(trial.metadata.name, PodTimes(None)) for trial in trials]
     facts = tuple(
         PodFacts(
-            node=trial.status.node or "",  # kube-scheduler breaks ties at random
+            node="" if job.spec.trials.workers > 1 else trial.status.node or "",  # kube-scheduler breaks ties at random
             gate=gates.get(number),
             record_start=after_grant(trial, known_of[number].recorded),
             processes_found=after_grant(trial, known_of[number].processes),
