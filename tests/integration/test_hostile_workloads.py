@@ -20,18 +20,12 @@ from attacks import CONTAINER, Attack, Site, fresh, pod
 from hostile_cluster import Cluster, hostile_cluster
 
 from podium_cluster.client import Api
-from podium_cluster.resources import PODS, Resource
+from podium_cluster.resources import CLUSTER_RUNTIMES, JOBSETS, PODS, RUNTIMES, TRAIN_JOBS, Resource
 from podium_devcluster.audit_log import AuditLog
 
 pytestmark = pytest.mark.integration
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
-JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
-TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
-RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime")
-CLUSTER_RUNTIMES = Resource(
-    "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
-)
-KINDS_OF_OTHERS = (JOB_SETS, TRAIN_JOBS, RUNTIMES, CLUSTER_RUNTIMES)
+KINDS_OF_OTHERS = (JOBSETS, TRAIN_JOBS, RUNTIMES, CLUSTER_RUNTIMES)
 OWNER_OF_RUNTIMES = "owner-of-runtimes"  # a user of the whole cluster
 OF_TRIAL = {"podium.dev/trial": "sweep-0", "podium.dev/attempt": "0"}
 # of the Job controller, with and without an account of its own
@@ -94,14 +88,14 @@ async def label_job_of_trial(api: Api, at: Site) -> None:
 
 
 async def create_job_set(api: Api, at: Site) -> None:
-    body = workload(JOB_SETS, at.victim, f"forged-{fresh()}", job_set_spec(OF_TRIAL))
-    await api.create(JOB_SETS, body, manager="test")
+    body = workload(JOBSETS, at.victim, f"forged-{fresh()}", job_set_spec(OF_TRIAL))
+    await api.create(JOBSETS, body, manager="test")
 
 
 async def create_job_set_with_jobs_of_trial(api: Api, at: Site) -> None:
-    body = workload(JOB_SETS, at.victim, f"forged-{fresh()}", job_set_spec({}))
+    body = workload(JOBSETS, at.victim, f"forged-{fresh()}", job_set_spec({}))
     body["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {"podium.dev/methods": "freeze"}}
-    await api.create(JOB_SETS, body, manager="test")
+    await api.create(JOBSETS, body, manager="test")
 
 
 async def create_runtime(api: Api, at: Site) -> None:
@@ -236,7 +230,7 @@ def test_a_tenant_can_write_its_own_workloads(cluster: Cluster) -> None:
         name, own = f"plain-{fresh()}", {"team": "a"}
         change: dict[str, Any] = {"metadata": {"labels": {"team": fresh()}, "annotations": {"team": "b"}}}
         for kind, spec in (
-            (JOB_SETS, job_set_spec(own)),
+            (JOBSETS, job_set_spec(own)),
             (TRAIN_JOBS, train_job_spec(own)),
             (RUNTIMES, {"template": {"spec": job_set_spec(own)}}),
             (BATCH_JOBS, job_spec(own)),
@@ -297,7 +291,7 @@ def test_the_real_job_controller_creates_the_pods_of_a_trials_job(cluster: Clust
 @pytest.mark.parametrize("user", WORKLOAD_CONTROLLERS)
 def test_the_controllers_of_workloads_create_jobs_of_trials_and_no_pods(cluster: Cluster, user: str) -> None:
     cluster.is_refused("tenant", create_job, "create jobs forged-*", "LabelOfOperator")
-    for kind, spec in ((BATCH_JOBS, job_spec(OF_TRIAL)), (JOB_SETS, job_set_spec(OF_TRIAL))):
+    for kind, spec in ((BATCH_JOBS, job_spec(OF_TRIAL)), (JOBSETS, job_set_spec(OF_TRIAL))):
         assert error_of(cluster, user, workload(kind, cluster.site.victim, "sweep-0-1", spec)) == ""
     assert "LabelOfOperator" in error_of(cluster, user, pod(cluster.site.victim, "sweep-0-1", "sweep-0"))
 

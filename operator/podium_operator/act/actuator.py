@@ -39,7 +39,7 @@ from podium_operator.act.pod_manifest import (
 from podium_operator.act.pod_resources import gate_needs_slot, ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.act.postponed_actions import FinalReportWait, PostponedError, RefusedAction, refused_again
 from podium_operator.act.requeue import INVALID, RequeueActuator
-from podium_operator.act.workers import WorkerCreator, all_workers, workers_to_end
+from podium_operator.act.workers import WorkerCreator, all_workers, older_pods_remain, workers_to_end
 from podium_operator.act.workloads import WorkloadCreator, WorkloadFailedError
 from podium_operator.jobs.events import emit
 from podium_operator.log_fields import about_action
@@ -320,6 +320,9 @@ class Actuator:
             memory_exceeded = ran_out_of_gpu_memory(trial, latest.facts if latest is not None else None)
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             inherited, slot = self._inheritance(cluster, job, trial), gate_needs_slot(cluster.nodes)
+            several = job.spec.workload is not None or job.spec.trials.workers > 1
+            if several and older_pods_remain(cluster, action.trial, action.attempt):
+                raise PostponedError
             if self._workloads.is_paused(action.trial):
                 raise PostponedError
             grouped = await self._pod_groups.create(trial, action.attempt, job.spec.trials.workers)
@@ -329,7 +332,7 @@ class Actuator:
                 make_of = partial(make_pod, trial=trial, attempt=action.attempt, rules=self._rules, origin=origin)
                 await self._workloads.create(cluster, trial, action.attempt, make_of)
             elif job.spec.trials.workers > 1:
-                await self._workers.create(cluster, trial, action.attempt, job.spec.trials.workers, make)
+                await self._workers.create(trial, action.attempt, job.spec.trials.workers, make)
             else:
                 await self._create(PODS, make())
         except ParentLostError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import POD_GROUPS
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, pod_name
+from podium_operator.act.ownership import belongs_to, is_going
 from podium_operator.act.pod_manifest import owner
 
 FORBIDDEN = 403
@@ -68,5 +69,4 @@ class PodGroupCreator:
             if error.not_found or error.status == FORBIDDEN:
                 return False
             raise
-        owners = found["metadata"].get("ownerReferences") or []
-        return any(one.get("uid") == meta.uid for one in owners) and "deletionTimestamp" not in found["metadata"]
+        return belongs_to(found, trial) and not is_going(found)

@@ -10,13 +10,13 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, SERVICES
 from podium_core.domain.phase import FINAL
+from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import HyperParamTrial, pod_name
+from podium_operator.act.ownership import read_own
 from podium_operator.act.pod_manifest import TRIAL_LABEL, owner
-from podium_operator.act.postponed_actions import PostponedError
 from podium_operator.act.worker_manifests import make_service
-from podium_operator.observe.cluster_state import ClusterState, trial_key
+from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.pod_state import PodState
-from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.worker_pods import WORKER_ENDED, workers_of
 
 Manifest = dict[str, Any]
@@ -49,17 +49,12 @@ class WorkerCreator:
         self._api = api
         self._manager = manager
 
-    async def create(
-        self, cluster: ClusterState, trial: TrialState, attempt: int, workers: int, make: Callable[[int], Manifest]
-    ) -> None:
+    async def create(self, trial: HyperParamTrial, attempt: int, workers: int, make: Callable[[int], Manifest]) -> None:
         """Create the Service and all pods. `make` returns the pod of a rank.
 
-        No process of an earlier attempt may run then: it would answer under the name of a new worker. The pod of worker
-        0 is created last, so that an attempt with it is complete. If a pod is refused, the others are deleted: they
-        would occupy slots. Raises ApiError, and PostponedError while older pods have not ended.
+        The pod of worker 0 is created last, so that an attempt with it is complete. If a pod is refused, the others are
+        deleted: they would occupy slots. Raises ApiError, and PostponedError while a Service of this name goes away.
         """
-        if any(is_in_the_way(pod, attempt) for pod in cluster.worker_pods.get(trial_key(trial), ())):
-            raise PostponedError
         await self._create_service(trial)
         for rank in reversed(range(workers)):
             try:
@@ -86,31 +81,16 @@ class WorkerCreator:
         except ApiError as error:
             if not error.conflict:
                 raise
-            await self._check_service(trial)
-
-    async def _check_service(self, trial: HyperParamTrial) -> None:
-        """Check that the Service with the trial's name is its own."""
-        meta = trial.metadata
-        try:
-            found = (await self._api.get(SERVICES, meta.name, meta.namespace))["metadata"]
-        except ApiError as error:
-            if error.not_found:
-                raise PostponedError from error  # that of an earlier trial of this name was just collected
-            raise
-        owners = found.get("ownerReferences") or []
-        if any(one["uid"] == meta.uid for one in owners) and "deletionTimestamp" not in found:
-            return
-        if any(one["kind"] == "HyperParamTrial" for one in owners):
-            raise PostponedError  # that of an earlier trial of this name is about to be collected
-        message = f"Service {meta.name} exists and is not the trial's, whose workers need it: delete or rename it"
-        raise ApiError(409, "ServiceNameTaken", message)
+            await read_own(self._api, SERVICES, meta.name, trial, "ServiceNameTaken")
 
 
-def is_in_the_way(pod: PodState, attempt: int) -> bool:
-    """Return whether processes of another attempt may run in the pod, or it is about to be deleted."""
-    if pod.facts.phase in ("Succeeded", "Failed"):
-        return False
-    return pod.facts.deleting or pod.attempt != attempt
+def older_pods_remain(cluster: ClusterState, key: TrialKey, attempt: int) -> bool:
+    """Return whether processes of another attempt may run, or a pod is about to be deleted.
+
+    An old process would answer under the name of a new worker.
+    """
+    alive = [pod for pod in cluster.each_pod.get(key, ()) if pod.facts.phase not in ("Succeeded", "Failed")]
+    return any(pod.facts.deleting or pod.attempt != attempt for pod in alive)
 
 
 def all_workers(pod: PodState | None) -> tuple[PodState, ...]:

@@ -16,8 +16,8 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.template.workload import TrialWorkload, marked
 from podium_core.schema.trial import HyperParamTrial, pod_name
 from podium_core.schema.validation import template_problems
+from podium_operator.act.ownership import belongs_to, read_own
 from podium_operator.act.postponed_actions import PostponedError, RefusedAction, refused_again
-from podium_operator.act.workers import is_in_the_way
 from podium_operator.act.workload_manifests import (
     RuntimeNotUsableError,
     all_resources,
@@ -27,15 +27,13 @@ from podium_operator.act.workload_manifests import (
     runtime_of,
 )
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
-from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.observe.worker_pods import workers_of
 
 Manifest = dict[str, Any]
 
 
 class WorkloadFailedError(Exception):
-    """The object of an attempt has failed, or cannot be created, and no retry helps."""
+    """The object of an attempt has failed before its pods trained."""
 
 
 class WorkloadCreator:
@@ -64,27 +62,23 @@ class WorkloadCreator:
         """Create the objects of an attempt.
 
         Delete those of the attempt before, unless one of its pods can still be read. `make` returns the attempt's pod.
-        Raises ApiError, WorkloadFailedError, and PostponedError while the objects have no pods, or pods of an earlier
-        attempt have not ended.
+        Raises ApiError, WorkloadFailedError, and PostponedError while the objects have no pods.
         """
         key, job = trial_key(trial), cluster.job_by_key[job_key(trial)]
         workload = job.spec.workload
         if workload is None:
             raise ValueError(f"job {job.metadata.name} has no workload")
-        before = [pod for pod in cluster.pods if pod.trial_key == key]
-        if any(is_in_the_way(pod, attempt) for pod in before):
-            raise PostponedError
-        namespace = trial.metadata.namespace
-        runtime = await self._runtime(workload, namespace)
+        before = [pod for pod in cluster.each_pod.get(key, ()) if pod.attempt == attempt - 1]
+        runtime = await self._runtime(workload, trial.metadata.namespace)
         used = job if runtime is None else _with_template(job, workload, runtime)
-        if attempt and not any(_can_be_read(pod) for pod in before if pod.attempt == attempt - 1):
+        if attempt and all(pod.facts.deleting for pod in before):
             for resource in all_resources(workload):
                 await self._delete(resource, pod_name(trial.metadata.name, attempt - 1), trial)
         name = pod_name(trial.metadata.name, attempt)
         *others, last = make_objects(workload, make(used), runtime)
         for manifest in others:
             if not await self._create(RUNTIMES, manifest):
-                await self._own(RUNTIMES, name, trial)
+                await read_own(self._api, RUNTIMES, name, trial)
         resource = main_resource(workload)
         if await self._create(resource, last):
             return
@@ -127,31 +121,13 @@ class WorkloadCreator:
             if error.not_found:
                 return
             raise
-        if _belongs_to(found, trial):
+        if belongs_to(found, trial):
             uid = found["metadata"].get("uid")
             await self._api.delete(resource, name, trial.metadata.namespace, uid=uid)
 
-    async def _own(self, resource: Resource, name: str, trial: HyperParamTrial) -> Mapping[str, Any]:
-        """Return an object that exists. Raises ApiError if it is not the trial's; PostponedError if it goes away."""
-        try:
-            found = await self._api.get(resource, name, trial.metadata.namespace)
-        except ApiError as error:
-            if error.not_found:
-                raise PostponedError from error
-            raise
-        if "deletionTimestamp" in found["metadata"]:
-            raise PostponedError
-        if not _belongs_to(found, trial):
-            owners = found["metadata"].get("ownerReferences") or []
-            if any(one.get("kind") == "HyperParamTrial" for one in owners):
-                raise PostponedError  # that of an earlier trial of this name is about to be collected
-            text = f"{resource.kind} {name} exists and is not the trial's: delete or rename it"
-            raise ApiError(409, "NameTaken", text)
-        return found
-
     async def _state(self, resource: Resource, name: str, trial: HyperParamTrial) -> str:
         """Return what an object that exists waits for. Raises what it is about if it is another one, or has failed."""
-        found, about = await self._own(resource, name, trial), f"{resource.kind} {name}"
+        found, about = await read_own(self._api, resource, name, trial), f"{resource.kind} {name}"
         conditions = (found.get("status") or {}).get("conditions") or []
         true = {one.get("type"): one for one in conditions if one.get("status") == "True"}
         if "Failed" in true:
@@ -159,16 +135,6 @@ class WorkloadCreator:
         if "Suspended" in true:
             return f"{about} is suspended: {_message(true['Suspended'])}"
         return f"{about} has not created the pods that train yet (kubectl describe says more)."
-
-
-def _belongs_to(found: Mapping[str, Any], trial: HyperParamTrial) -> bool:
-    owners = found["metadata"].get("ownerReferences") or []
-    return any(one.get("uid") == trial.metadata.uid for one in owners)
-
-
-def _can_be_read(pod: PodState) -> bool:
-    """Return whether a pod of an attempt that has ended remains, with its log."""
-    return any(not one.facts.deleting for one in workers_of(pod))
 
 
 def _with_template(job: HyperParamJob, workload: TrialWorkload, runtime: Mapping[str, Any]) -> HyperParamJob:

@@ -70,12 +70,11 @@ class ClusterState:
         return {key: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for key, pods in grouped.items()}
 
     @cached_property
-    def worker_pods(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
-        """All pods of trials that have several workers, by their trial."""
+    def each_pod(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
+        """All pods by their trial, each worker's on its own."""
         grouped: dict[TrialKey, list[PodState]] = {}
         for pod in self.pods:
-            if pod.size > 1:
-                grouped.setdefault(pod.trial_key, []).append(pod)
+            grouped.setdefault(pod.trial_key, []).append(pod)
         return {key: tuple(pods) for key, pods in grouped.items()}
 
     @cached_property

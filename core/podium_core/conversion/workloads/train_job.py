@@ -8,9 +8,8 @@ from typing import Any
 
 from podium_core.conversion.fields import Fields, Manifest, number_of, shown
 from podium_core.conversion.workloads.pod_template import Workload, add_env, trial_template
+from podium_core.schema.template.workload import RUNTIMES, TRAINER
 
-RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
-CONTAINER = "node"  # the trainer's container in Kubeflow's runtimes
 _STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
@@ -37,7 +36,7 @@ def train_job(spec: Fields, container: str | None, others: Sequence[Manifest]) -
     if runtime is not None and template is None:
         text = f"runtime {shown(name)} has no replicated job of the trainer: correct it, or give the image in trainer"
         report.refuse(reference.at("name"), text)
-    wanted = container or CONTAINER
+    wanted = container or TRAINER
     if template is None:
         template = {"spec": {"containers": [{"name": wanted}]}}
     chosen = _container(template, wanted)
@@ -78,7 +77,7 @@ def _template(runtime: Manifest | None) -> Manifest | None:
     for job in jobs if isinstance(jobs, list) else ():
         step = _get(job, "template", "metadata", "labels", _STEP_LABEL)
         template = _get(job, "template", "spec", "template")
-        if (step == "trainer" or _get(job, "name") == CONTAINER) and isinstance(template, dict):
+        if (step == "trainer" or _get(job, "name") == TRAINER) and isinstance(template, dict):
             return copy.deepcopy(template)
     return None
 

@@ -16,7 +16,7 @@ from podium_core.schema.rules import Refusal
 from podium_core.schema.search.space import ENV_PREFIX, env_name
 from podium_core.schema.template.gpu_resources import pod_resource_refusals, prefix_refusals, resource_refusals
 from podium_core.schema.template.leftovers import strings
-from podium_core.schema.template.pod_template import GATE_VOLUME, Container, PodTemplate
+from podium_core.schema.template.pod_template import GATE_VOLUME, Container, PodTemplate, TemplateMeta
 
 RESERVED_ENV = frozenset(
     f"PODIUM_{name}"
@@ -56,11 +56,7 @@ def _shapes(given: Mapping[str, Any], wanted: Mapping[str, type], where: str) ->
 
 def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]:
     """Yield a refusal for each reserved name, path or resource that the template uses."""
-    for kind in ("labels", "annotations"):
-        for key in getattr(template.metadata, kind, None) or {}:
-            if key.split("/")[0] == GROUP:
-                message = f"{key} is set by Podium: remove it, or use another prefix"
-                yield Refusal("Reserved", f"spec.template.metadata.{kind}", message)
+    yield from reserved_keys(template.metadata, "spec.template.metadata")
     for field, containers in (
         ("containers", template.spec.containers),
         ("initContainers", template.spec.init_containers or []),
@@ -85,6 +81,15 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
                 "replace the arguments of the image): write its command or args, or remove resumeArgs"
             )
             yield Refusal("ResumeArgsWithoutCommand", "spec.checkpoint.resumeArgs", message)
+
+
+def reserved_keys(metadata: TemplateMeta | None, where: str) -> Iterator[Refusal]:
+    """Yield a refusal for each label and annotation that only Podium sets."""
+    for kind in ("labels", "annotations"):
+        for key in getattr(metadata, kind, None) or {}:
+            if key.split("/")[0] == GROUP:
+                message = f"{key} is set by Podium: remove it, or use another prefix"
+                yield Refusal("Reserved", f"{where}.{kind}", message)
 
 
 def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refusal]:

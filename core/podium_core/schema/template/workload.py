@@ -16,6 +16,7 @@ from podium_core.schema.template.pod_template import NAME_PATTERN, TemplateMeta,
 
 JOBSET, TRAIN_JOB = "JobSet", "TrainJob"
 VERSIONS: Mapping[str, str] = {JOBSET: "jobset.x-k8s.io/v1alpha2", TRAIN_JOB: "trainer.kubeflow.org/v1alpha1"}
+RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
 TRAINER = "node"  # Trainer's name of the container and of the replicated job that train
 # what a pod's label says of its place: written by the Job controller, and by JobSet
 POD_INDEX, JOB_INDEX = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podium_core.schema.base import GROUP
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
+from podium_core.schema.template.checks import reserved_keys
 from podium_core.schema.template.leftovers import MAX_FOUND, strings
 from podium_core.schema.template.pod_template import NAME_PATTERN
 from podium_core.schema.template.workload import (
+    RUNTIMES,
     TRAIN_JOB,
     VERSIONS,
     TrialWorkload,
@@ -28,7 +29,6 @@ from podium_core.schema.template.workload import (
 _SPEC = "spec.workload.spec"
 _PLACEHOLDER = "$(podium."
 _FILLED = ("command", "args", "env")  # of a trainer
-RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
 MAX_NAME = 63
 _REFUSED: Mapping[str, str] = {
     "suspend": "HyperParamJob.spec.suspend suspends trials",
@@ -70,11 +70,7 @@ def _metadata(workload: TrialWorkload) -> Iterator[Refusal]:
     for field in workload.metadata.model_extra or {} if workload.metadata is not None else ():
         message = f"remove {field}: Podium sets name, namespace and owner, and takes labels and annotations"
         yield Refusal("FieldNotAllowed", f"spec.workload.metadata.{field}", message)
-    for kind in ("labels", "annotations"):
-        for key in getattr(workload.metadata, kind, None) or {}:
-            if key.split("/")[0] == GROUP:
-                message = f"{key} is set by Podium: remove it, or use another prefix"
-                yield Refusal("Reserved", f"spec.workload.metadata.{kind}", message)
+    yield from reserved_keys(workload.metadata, "spec.workload.metadata")
 
 
 def _refused(spec: Mapping[str, Any], where: str) -> Iterator[Refusal]:
