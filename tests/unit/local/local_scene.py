@@ -29,6 +29,7 @@ parser.add_argument("--pause", type=float, default=0.02)
 parser.add_argument("--child", default="")
 parser.add_argument("--wrong", default="")
 parser.add_argument("--resume", default="")
+parser.add_argument("--hold", default="")  # a file: no trial goes beyond step 2 before it exists
 given = parser.parse_args()
 stopped = False
 def stop(number, frame):
@@ -46,6 +47,8 @@ if given.resume:
     state = json.loads((Path(given.resume) / "state.json").read_text())
 while state["step"] < given.steps:
     time.sleep(given.pause)
+    while state["step"] == 2 and given.hold and not stopped and not os.path.exists(given.hold):
+        time.sleep(0.02)
     step = state["step"] + 1
     state = {"step": step, "total": state["total"] + given.x / (step + 1.0)}
     name = "score" if given.wrong != "name" else "other"
@@ -118,6 +121,19 @@ class Scene:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.communicate(timeout=DEADLINE)
+
+    @property
+    def hold(self) -> str:
+        """Flag of the scripts: no trial goes beyond step 2 before `release`."""
+        return f"--hold={self.folder / 'released'}"
+
+    def release(self) -> None:
+        """Let the trials that were started with the flag `hold` go on."""
+        (self.folder / "released").touch()
+
+    def suspensions(self) -> int:
+        """Return how many suspensions are stored."""
+        return sum(one["status"]["suspensions"]["count"] for one in self.trials() if "suspensions" in one["status"])
 
     def trials(self) -> list[dict[str, Any]]:
         """Return the stored trials by number."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from local_scene import ROOT, Scene, is_alive, wait_until
+from local_scene import DEADLINE, ROOT, Scene, is_alive, wait_until
 
 SLOW = "--pause=0.2"
 
@@ -43,11 +43,13 @@ def test_a_search_runs_to_its_end_and_writes_its_results(scene: Scene) -> None:
 
 
 def test_trials_share_one_device_by_suspension(scene: Scene) -> None:
-    scene.write("--pause=0.3", policy={"name": "round_robin", "settings": {"quantum": 0.3}})
-    scene.run("--cpus", "1")
+    scene.write(scene.hold, policy={"name": "round_robin", "settings": {"quantum": 0.3}})
+    with scene.running("--cpus", "1") as process:
+        wait_until(lambda: scene.suspensions() > 0)
+        scene.release()
+        process.communicate(timeout=DEADLINE)
     trials = scene.trials()
     assert [one["status"]["phase"] for one in trials] == ["Succeeded"] * 4
-    assert sum(one["status"]["suspensions"]["count"] for one in trials) > 0
     spans = sorted(
         (allocation["start"], allocation["end"]) for one in trials for allocation in one["status"]["allocations"]
     )
