@@ -22,6 +22,7 @@ from podium_core.planning.requeue import requeue
 from podium_core.planning.run_queue import plan_run_queues
 from podium_core.planning.slots.pod_quota import pod_quotas
 from podium_core.planning.slots.priority_reclaim import reclaim_for_priority
+from podium_core.planning.slots.queue_reclaim import reclaim_between_queues
 from podium_core.planning.slots.rebalancing import rebalance
 from podium_core.planning.slots.slot_reclaim import reclaim_slots
 
@@ -63,6 +64,8 @@ def decide(snapshot: Snapshot) -> Decision:
     reclaims = reclaim_slots(snapshot, ranked, queues.claims, quotas)
     if any(job.gpus.priority for job in snapshot.jobs):
         reclaims = reclaims.joined(reclaim_for_priority(snapshot, ranked, queues.claims, quotas, closing, rules))
+    if rules is not None:
+        reclaims = reclaims.joined(reclaim_between_queues(snapshot, ranked, queues.claims, quotas, closing, rules))
     requeues = requeue(snapshot, ranked, queues, reclaims)
     creation = create(snapshot, quotas, closing, ranked, queues.claims)
     others = (*requeues.actions, *migrations.actions, *creation.actions)

@@ -128,7 +128,7 @@ class Scene:
         return f"--hold={self.folder / 'released'}"
 
     def release(self) -> None:
-        """Let the trials that were started with the flag `hold` go on."""
+        """Let the trials that were started with the flag `hold` continue."""
         (self.folder / "released").touch()
 
     def suspensions(self) -> int:

@@ -9,6 +9,8 @@ import pytest
 from simulated import AT_ONCE, curve, job
 
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.domain.snapshot import Costs
+from podium_core.planning.slots.slot_reclaim import MIN_STAY_REQUEUES
 from podium_core.testing.builders import change_job
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.inputs.scenario import Method, NodeSpec, Scenario, SimJob
@@ -82,6 +84,24 @@ def test_a_budget_ends_the_gpu_time_of_a_queue() -> None:
     used = gpu_seconds(outcome, end=600.0)
     assert 100.0 <= used["poor"] <= 100.0 + 2 * SLICE
     assert used["rich"] >= 600.0 - used["poor"] - 3 * SLICE
+
+
+def test_a_queue_that_finds_no_slot_gets_some_and_then_its_share() -> None:
+    """Two GPUs with two slots are full when the third queue comes. Trials that wait give it a slot of theirs."""
+    queues = [QueueView(name) for name in ("one", "two", "late")]
+    early = [search(name, trials=4) for name in ("one", "two")]
+    moving = [
+        replace(one, view=change_job(one.view, checkpointable=True, checkpoint_scope="anywhere"), checkpoints=True)
+        for one in early
+    ]
+    late = search("late", trials=4, created=300.0)
+    outcome = run((NodeSpec("a", 2, 2),), [*moving, late], *queues)
+    first = min(span.start for span in outcome.spans if span.trial.name.startswith("late"))
+    assert first <= 300.0 + MIN_STAY_REQUEUES * Costs().requeue + 4 * SLICE
+    used = gpu_seconds(outcome, start=first)
+    assert used["late"] / sum(used.values()) == pytest.approx(1.0 / 3.0, rel=0.15)
+    stuck = run((NodeSpec("a", 2, 2),), [*early, late], *queues)
+    assert "late" not in gpu_seconds(stuck), "trials that would lose their work keep their slots until they end"
 
 
 def test_a_search_of_higher_priority_has_the_gpus_of_its_queue_until_it_ends() -> None:

@@ -30,7 +30,7 @@ class QueueTurn:
     """One queue in one choice.
 
     `ready` and `others`: its trials by rank, at their gates and before. `held`: its GPUs as decided so far; `claimed`:
-    those of them that are final.
+    those of them that are final. `gives`: it has more GPUs than its target, or can take another one from such a queue.
     """
 
     queue: QueueView
@@ -40,6 +40,7 @@ class QueueTurn:
     target: int = 0
     held: int = 0
     claimed: int = 0
+    gives: bool = False
 
     def allows(self, gpus: int) -> bool:
         """Return whether the queue may hold this many GPUs more."""
@@ -52,6 +53,7 @@ class QueuedChoice(HolderChoice):
 
     rules: QueueRules = field(kw_only=True)
     turns: dict[str, QueueTurn] = field(default_factory=dict)
+    exchanging: bool = False  # whether a queue may give a GPU because it can take another one
 
     def __post_init__(self) -> None:
         self._held = HeldGpus(self.rules.queue_of)
@@ -65,11 +67,13 @@ class QueuedChoice(HolderChoice):
             if not _preemptible(standing) and (self._is_open(standing) or self._keeps_gpus(standing, uuid)):
                 self._try(standing, self._uuids(standing))
         in_need = sorted(self.turns.values(), key=lambda t: (t.held - t.target, t.queue.name))
-        for turn in in_need:
+        for turn, exchange in ((turn, exchange) for turn in in_need for exchange in (False, True)):
+            self.exchanging = exchange
             for standing in turn.ready:
                 if turn.claimed >= turn.target or len(self._owner) == len(self.gpus):
                     break
                 self._attempt(standing)
+        self.exchanging = False
         in_need.sort(key=lambda t: (t.claimed - t.deserved) / t.queue.weight)
         for trials in ([turn.ready for turn in in_need], [turn.others for turn in in_need]):
             for standing in (standing for mine in trials for standing in mine):
@@ -129,6 +133,31 @@ class QueuedChoice(HolderChoice):
             turn.deserved, turn.target = part, target
         for current in self._holders.values():
             self._turn(current.standing).held += 1
+        self._find_givers()
+
+    def _find_givers(self) -> None:
+        """Find the queues that can give a GPU because they can take another one. O(slots + queues ** 2).
+
+        A queue in need may have slots only on GPUs of queues that hold exactly their target. One of those gives its GPU
+        and takes another one, of a queue above its target or of another such queue, where a time slice is over.
+        """
+        reached: dict[str, set[str]] = {}  # by queue of the holders: the queues that have a slot on their GPUs
+        waiting: dict[str, set[str]] = {}
+        for name, turn in self.turns.items():
+            for uuids in (self.uuids[standing.trial.key] for standing in turn.ready):
+                if len(uuids) == 1:
+                    waiting.setdefault(uuids[0], set()).add(name)
+        for uuid, current in self._holders.items():
+            is_over = current.held_for >= job_time_slice(current, self.snapshot.costs)
+            if is_over and _preemptible(current.standing):
+                name = self.rules.queue_of[current.standing.job.key]
+                reached.setdefault(name, set()).update(waiting.get(uuid, ()))
+        found = [name for name, turn in self.turns.items() if turn.held > turn.target]
+        while found:
+            name = found.pop()
+            if not self.turns[name].gives:
+                self.turns[name].gives = True
+                found += reached.get(name, ())
 
     def _turn(self, standing: Standing) -> QueueTurn:
         return self.turns[self.rules.queue_of[standing.job.key]]
@@ -156,7 +185,8 @@ class QueuedChoice(HolderChoice):
         if not _preemptible(current.standing):
             name = current.standing.name
             return Verdict(False, "HolderNotPreemptible", lambda: f"{name} can neither be suspended nor checkpoint.")
-        verdict = judge_between_queues(mine, theirs, current, job_time_slice(current, self.snapshot.costs))
+        time_slice = job_time_slice(current, self.snapshot.costs)
+        verdict = judge_between_queues(mine, theirs, current, time_slice, exchange=self.exchanging)
         if verdict.protected:
             self._awaited.update(self._uuids(current.standing))
             self._wake(self.snapshot.now + job_time_slice(current, self.snapshot.costs) - current.held_for)
@@ -220,16 +250,23 @@ class QueuedChoice(HolderChoice):
         return Counter(queue_of[job] for job in jobs_of_holders(self.snapshot, self.gpus.values()) if job in queue_of)
 
 
-def judge_between_queues(mine: QueueTurn, theirs: QueueTurn, current: CurrentHolder, time_slice: float) -> Verdict:
-    """Decide whether a trial of the queue `mine` may take the GPU of a holder of the queue `theirs`."""
+def judge_between_queues(
+    mine: QueueTurn, theirs: QueueTurn, current: CurrentHolder, time_slice: float, *, exchange: bool
+) -> Verdict:
+    """Decide whether a trial of the queue `mine` may take the GPU of a holder of the queue `theirs`.
+
+    `exchange`: also if `theirs` has no more than its target, but can take another GPU.
+    """
     text = "; ".join(f"queue {t.queue.name} holds {t.held} GPUs of {t.target} that it gets now" for t in (theirs, mine))
-    if theirs.held <= theirs.target or mine.held >= mine.target:
+    exchanged = exchange and theirs.held == theirs.target and theirs.gives
+    if (theirs.held <= theirs.target and not exchanged) or mine.held >= mine.target:
         return Verdict(False, "QueueShareReached", lambda: f"{text}.")
     if current.held_for < time_slice:
         return Verdict(
             False, "MinTimeSlice", lambda: f"{text}; a time slice between queues lasts at least {time_slice:g} s.", True
         )
-    return Verdict(True, "QueueShare", lambda: f"{text}.")
+    why = f"{text}; queue {theirs.queue.name} takes another GPU instead." if exchanged else f"{text}."
+    return Verdict(True, "QueueShare", lambda: why)
 
 
 def _preemptible(standing: Standing) -> bool:

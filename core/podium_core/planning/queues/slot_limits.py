@@ -30,22 +30,31 @@ class QueueSlots:
 
     def order(self, job: JobView) -> float:
         """Return the sort key of the job's queue: the one with the fewest slots by weight comes first."""
-        queue = self._rules.queues[self._rules.queue_of[job.key]]
-        used = self.used[queue.name]
+        name = self._rules.queue_of[job.key]
+        return self.order_of(name, self.used[name])
+
+    def order_of(self, name: str, used: int) -> float:
+        """Return the sort key of a queue with this many slots."""
+        queue = self._rules.queues[name]
         return 0.0 if used < queue.minimum else used / queue.weight
 
     def of_namespace(self, job: JobView) -> int:
         """Return the slots of the job's namespace in its queue: the namespaces of a queue are equals."""
         return self._by_namespace[self._rules.queue_of[job.key], job.key.namespace]
 
-    def take(self, job: JobView) -> None:
-        """Count one more pod of the job."""
-        self._count(job.key, job.gpus.per_trial)
+    def take(self, job: JobView, pods: int = 1) -> None:
+        """Count more pods of the job."""
+        self._count(job.key, pods * job.gpus.per_trial)
 
     def _count(self, job: JobKey, slots: int) -> None:
         queue = self._rules.queue_of[job]
         self.used[queue] += slots
         self._by_namespace[queue, job.namespace] += slots
+
+    def room(self, name: str) -> int:
+        """Return how many slots more the queue may have; one if it has none."""
+        used = self.used[name]
+        return max(0 if used else 1, self.limit[name] - used)
 
     def refusal(self, job: JobView) -> tuple[str, str] | None:
         """Return why the job may have no other pod, None if it may."""

@@ -189,12 +189,14 @@ def test_which_slot_a_job_of_higher_priority_gets(snapshot: Snapshot, expected: 
     assert requeued(snapshot) == expected
 
 
-def test_a_slot_of_another_queue_is_not_reclaimed() -> None:
+def test_a_priority_takes_no_slot_from_another_queue() -> None:
     snapshot = crowded()
     same = tuple(change_job(job, queue="a") for job in snapshot.jobs)
     assert requeued(replace(snapshot, jobs=same, queues=(A,))) == GIVES
     other = (change_job(snapshot.jobs[0], queue="b"), same[1])
-    assert requeued(replace(snapshot, jobs=other, queues=(A, B))) == []
+    has_its_share = (*snapshot.trials, trial("high", 0, 0, P.GATED))
+    full = snapshot_of(other, has_its_share, 1, slots=3)
+    assert requeued(replace(full, queues=(A, replace(B, weight=2.0)))) == []
 
 
 def test_a_reclaimed_slot_is_not_reclaimed_twice() -> None:

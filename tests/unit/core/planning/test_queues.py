@@ -70,6 +70,34 @@ def test_a_queue_takes_what_it_deserves_after_one_time_slice() -> None:
     assert why(sound(late), "right-1") == "WaitingForHolder"
 
 
+def test_a_queue_passes_a_gpu_on_where_only_it_has_slots_on_both() -> None:
+    """Queue c has a slot on the GPU of b only, which has what it deserves; b takes a GPU of a, which has too many."""
+    trials = [trial("left", i, i, RUN) for i in range(2)] + [trial("right", 0, 2, RUN), trial("right", 1, 1)]
+    trials.append(trial("new", 0, 2))
+    jobs = [make_job(job, policy="fifo", queue=queue) for job, queue in (("left", "a"), ("right", "b"), ("new", "c"))]
+    queues = [A, B, QueueView("c")]
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 3), queues=queues)
+    assert holders(snapshot) == ["left-0", "right-1", "new-0"]
+    early = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 3, since=999.0), queues=queues)
+    assert holders(early) == ["left-0", "left-1", "right-0"], "no time slice is over"
+    no_way = [t for t in trials if t.key.name != "right-1"]
+    stuck = make_snapshot(jobs=jobs, trials=no_way, gpus=gpus_of(no_way, 3), queues=queues)
+    assert holders(stuck) == ["left-0", "left-1", "right-0"], "b could take no other GPU"
+
+
+def test_a_queue_takes_the_gpu_of_one_with_too_many_if_it_has_a_slot_there() -> None:
+    """One switch, not two: c has slots on all GPUs."""
+    trials = [trial("left", i, i, RUN) for i in range(2)] + [trial("right", 0, 2, RUN)]
+    trials += [trial("right", 1, 1), *(trial("new", i, 2 - i) for i in range(3))]
+    jobs = [make_job(job, policy="fifo", queue=queue) for job, queue in (("left", "a"), ("right", "b"), ("new", "c"))]
+    queues = [A, B, QueueView("c")]
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=gpus_of(trials, 3), queues=queues)
+    assert holders(snapshot) == ["left-0", "new-1", "right-0"]
+    waits = [replace(gpu, holder_since=999.0) if gpu.uuid != "gpu-2" else gpu for gpu in gpus_of(trials, 3)]
+    kept = make_snapshot(jobs=jobs, trials=trials, gpus=waits, queues=queues)
+    assert holders(kept) == ["left-0", "left-1", "right-0"], "b could take no GPU of a before its time slice is over"
+
+
 def test_the_past_decides_who_gets_the_odd_gpu() -> None:
     behind = replace(B, usage=QueueUsage(deserved=600.0, used=0.0))
     assert sorted(holders(two_queues(b=behind))) == ["right-0", "right-1"]
