@@ -35,8 +35,8 @@ def searches(
     Slot n is one of GPU n modulo `gpus` and belongs to a trial of the search `owners[n]`; an empty name: it is free.
     With `holders`, the first trial of each GPU runs; the others wait. `late`: fields of the last search.
     """
-    trial_fields: dict[str, Any] = {"phase": fields.pop("phase", P.SUSPENDED), "pod_since": fields.pop("since", LONG_AGO)}
-    trial_fields["pinned"] = fields.pop("pinned", False)
+    trial_fields: dict[str, Any] = {"phase": fields.pop("phase", P.SUSPENDED)}
+    trial_fields |= {"pod_since": fields.pop("since", LONG_AGO), "pinned": fields.pop("pinned", False)}
     most = len(owners) + 6
     trials, on_gpu = list[TrialView](), {f"gpu-{gpu}": list[TrialKey]() for gpu in range(gpus)}
     for name in weights:
