@@ -107,10 +107,17 @@ QUOTED = [
     ),
     (
         "docs/benchmarks/scheduler.md",
-        "grows as the {:.2f}th to {:.2f}rd power",
+        "grows as the {:.2f}th to {:.2f}th power",
         "bench-planner",
-        "growth/envelope, jobs 10 growth/envelope, jobs 1",
+        "growth/fifo, jobs 200 in 20 queues growth/envelope, jobs 1",
     ),
+    (
+        "docs/benchmarks/scheduler.md",
+        "trials of 1 to 8 GPUs | {:.2f} s",
+        "bench-planner",
+        "slowest_tick_seconds",
+    ),
+    ("docs/benchmarks/scheduler.md", "any of them | | | {:.2f} s", "bench-planner", "slowest_fill_seconds"),
     *(
         (
             "docs/benchmarks/simulation.md",
