@@ -35,6 +35,11 @@ class PodView:
     workers: tuple[WorkerView, ...] = ()  # by rank; empty for a trial of one pod
 
     @property
+    def ends_soon(self) -> bool:
+        """Return whether the pod is being deleted and will be gone soon."""
+        return self.terminating and not self.termination_overdue
+
+    @property
     def slots(self) -> tuple[str, ...]:
         """Return the UUIDs of the GPUs on which any of its workers has a slot, even if others have none yet."""
         return self.gpus or tuple([uuid for worker in self.workers for uuid in worker.gpus])

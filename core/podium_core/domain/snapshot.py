@@ -249,6 +249,12 @@ class TrialView:
         return pod is not None and pod.terminating
 
     @property
+    def ends_soon(self) -> bool:
+        """Return whether the trial's pod is being deleted and will be gone soon."""
+        pod = self.pod or self.ended_pod
+        return pod is not None and pod.ends_soon
+
+    @property
     def termination_overdue(self) -> bool:
         """Return whether the trial's pod should have been gone for a long time."""
         pod = self.pod or self.ended_pod

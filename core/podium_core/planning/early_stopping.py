@@ -75,7 +75,7 @@ def end_paused(
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
     known = [(t.job, pod) for t in snapshot.trials if (pod := t.pod or t.ended_pod) is not None]
-    changing |= {job for job, pod in known if pod.terminating and not pod.termination_overdue}
+    changing |= {job for job, pod in known if pod.ends_soon}
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []

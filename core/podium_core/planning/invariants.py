@@ -181,7 +181,7 @@ def _can_run(standing: Standing, snapshot: Snapshot) -> bool:
     trial, uuids = standing.trial, set(standing.trial.gpus)
     if trial.pod is None or trial.pod.terminating or standing.paused:
         return False
-    if trial.intent.suspend or standing.job.state.suspended:
+    if standing.suspended_by_user:
         return False
     holds = any(gpu.holder == trial.key for gpu in snapshot.gpus if gpu.uuid in uuids)
     return trial.phase is not TrialPhase.PENDING or holds

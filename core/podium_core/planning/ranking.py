@@ -42,6 +42,11 @@ class Standing(NamedTuple):
         return self.trial.key.name
 
     @property
+    def suspended_by_user(self) -> bool:
+        """Return whether the user has suspended the trial or the job."""
+        return self.trial.intent.suspend or self.job.state.suspended
+
+    @property
     def stops(self) -> bool:
         """Return whether the policy ends the trial. A pin or the end of its training takes precedence."""
         return self.ranked.admission is Admission.STOP and not self.trial.intent.pinned and not self._trained

@@ -186,7 +186,7 @@ def _preempted_by_trial(standing: Standing, gpus: Mapping[str, GpuView], queues:
         return None
     if not _holds(trial, gpus) or trial.key in queues.claims:
         return None
-    if trial.intent.suspend or job.state.suspended:
+    if standing.suspended_by_user:
         return Requeue(
             trial.key, "SuspendedByUser", "The trial must give up its GPU and cannot be suspended: it checkpoints."
         )

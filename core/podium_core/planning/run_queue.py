@@ -103,7 +103,7 @@ def _eligible(
     for key, standing in standings.items():
         trial = standing.trial
         pod = trial.pod
-        if pod is None or pod.terminating or trial.intent.suspend or standing.job.state.suspended:
+        if pod is None or pod.terminating or standing.suspended_by_user:
             continue
         if standing.ranked.admission is Admission.WAIT and standing.paused:
             continue

@@ -107,9 +107,7 @@ class Scene:
     def run(self, *words: str, code: int = 0) -> str:
         """Run the search to its end and return what was printed; the exit code must be this one."""
         with self.running(*words) as process:
-            output, _ = process.communicate(timeout=DEADLINE)
-        assert process.returncode == code, output
-        return output
+            return ended(process, code)
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
@@ -152,6 +150,13 @@ class Scene:
     def children(self) -> list[int]:
         """Return the pids of the children that the trials have started."""
         return [json.loads(line)["child"] for line in self.logs() if '"child"' in line]
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Wait for the end of a run and return what was printed; the exit code must be this one."""
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == code, output
+    return output
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

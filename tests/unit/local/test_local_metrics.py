@@ -138,6 +138,7 @@ def test_each_value_is_read_once_whatever_happens(written: Scene, name: str) -> 
     stored = [one["status"] for one in written.trials()]
     assert {one["phase"] for one in stored} == {"Succeeded"}
     assert any(one["attempt"] > 0 for one in stored)
+    assert written.suspensions() > 0
     assert all(one["gpuSeconds"] > 0.0 for one in stored)
     assert written.logs() == [], "the script prints nothing"
     exported = (written.run_folder / "curves.jsonl").read_text().splitlines()[1:]

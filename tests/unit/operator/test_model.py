@@ -35,7 +35,7 @@ from podium_cluster.resources import NODES as KUBE_NODES
 from podium_core.domain.phase import FINAL
 from podium_core.schema.trial import HyperParamTrial
 
-EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")
 THIRD = "node-2"  # without faults, so that trials of two workers can end although one node is lost for good
 TRIAL_COUNT = 4  # trials

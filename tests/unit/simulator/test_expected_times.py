@@ -70,12 +70,10 @@ def test_where_nothing_is_unknown_the_interval_is_the_simulated_end(
     assert made.end is not None
     assert made.end.low == made.end.median == made.end.high
     # what pods had done of a start is not part of the state, and a switch in progress begins again
-    off = 8.0 + 0.05 * outcome.makespan
-    if (
-        abs(now + made.end.median - outcome.makespan) > off
-    ):  # a near tie: it decides which trial gets a GPU that is free
+    end, off = now + made.end.median, 8.0 + 0.05 * outcome.makespan
+    if end != pytest.approx(outcome.makespan, abs=off):  # a near tie decides which trial gets a free GPU
         ends = nearby_ends(policy, paces)
-        assert min(ends) - off <= now + made.end.median <= max(ends) + off
+        assert min(ends) - off <= end <= max(ends) + off
 
 
 def nearby_ends(policy: str, paces: list[float]) -> list[float]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from podium_core.domain.gpu_queue import QueueShare, QueueView
 from podium_core.domain.snapshot import TrialKey
@@ -67,8 +68,9 @@ class QueuedChoice(HolderChoice):
             if not _preemptible(standing) and (self._is_open(standing) or self._keeps_gpus(standing, uuid)):
                 self._try(standing, self._uuids(standing))
         in_need = sorted(self.turns.values(), key=lambda t: (t.held - t.target, t.queue.name))
-        for turn, exchange in ((turn, exchange) for turn in in_need for exchange in (False, True)):
-            self.exchanging = exchange
+        passes = (False, True) if any(turn.gives for turn in in_need) else (False,)
+        for turn, exchanging in product(in_need, passes):
+            self.exchanging = exchanging
             for standing in turn.ready:
                 if turn.claimed >= turn.target or len(self._owner) == len(self.gpus):
                     break
@@ -141,6 +143,9 @@ class QueuedChoice(HolderChoice):
         A queue in need may have slots only on GPUs of queues that hold exactly their target. One of those gives its GPU
         and takes another one, of a queue above its target or of another such queue, where a time slice is over.
         """
+        found = [name for name, turn in self.turns.items() if turn.held > turn.target]
+        if not found:
+            return
         reached: dict[str, set[str]] = {}  # by queue of the holders: the queues that have a slot on their GPUs
         waiting: dict[str, set[str]] = {}
         for name, turn in self.turns.items():
@@ -152,7 +157,6 @@ class QueuedChoice(HolderChoice):
             if is_over and _preemptible(current.standing):
                 name = self.rules.queue_of[current.standing.job.key]
                 reached.setdefault(name, set()).update(waiting.get(uuid, ()))
-        found = [name for name, turn in self.turns.items() if turn.held > turn.target]
         while found:
             name = found.pop()
             if not self.turns[name].gives:
@@ -189,7 +193,7 @@ class QueuedChoice(HolderChoice):
         verdict = judge_between_queues(mine, theirs, current, time_slice, exchange=self.exchanging)
         if verdict.protected:
             self._awaited.update(self._uuids(current.standing))
-            self._wake(self.snapshot.now + job_time_slice(current, self.snapshot.costs) - current.held_for)
+            self._wake(self.snapshot.now + time_slice - current.held_for)
         return verdict
 
     def _claim(self, standing: Standing, why: Why) -> None:
@@ -276,5 +280,4 @@ def _preemptible(standing: Standing) -> bool:
 
 def _wants_gpu(standing: Standing) -> bool:
     """Return whether the trial needs a GPU and neither its user nor its policy has suspended it."""
-    suspended = standing.trial.intent.suspend or standing.job.state.suspended or standing.paused
-    return standing.job.gpus.per_trial > 0 and not suspended
+    return standing.job.gpus.per_trial > 0 and not standing.suspended_by_user and not standing.paused

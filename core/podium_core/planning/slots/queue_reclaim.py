@@ -56,39 +56,45 @@ def reclaim_between_queues(
     for name in sorted(takers, key=lambda n: (slots.order_of(n, slots.used[n]), n)):
         wanted = sum(missing_pods(job, quotas[job.key], closing, snapshot.now) for job in takers[name])
         wanted = min(wanted, slots.room(name))
-        taking = _Taking(name, slots, rules, _suits(takers[name], gpus), ending)
-        taking.offer(found, requeues)
+        taking = _Taking(name, slots, rules, _suits(takers[name], gpus), ending, requeues)
+        taking.offer(found)
         for _ in range(wanted):
             if not taking.take_ending() and not taking.take_from_trial():
                 wakes += [at for giver in taking.givers() if giver in found for at, _ in found[giver].kept]
                 break
-        requeues |= taking.requeues
     return SlotReclaims(requeues, min(wakes, default=None))
 
 
 @dataclass(slots=True)
 class _Taking:
-    """Slots that the queue `name` takes. `ending`: GPUs of pods that end anyway, one entry for each slot."""
+    """Slots that the queue `name` takes.
+
+    - `ending`: GPUs of pods that end anyway, one entry for each slot
+    - `requeues`: of all queues that take slots
+    - `waiting`: by queue, trials that could release their slots, the first one last
+    - `without_gpu`: trials of all other queues that can get no GPU now
+    """
 
     name: str
     slots: QueueSlots
     rules: QueueRules
     suits: Callable[[str], bool]
     ending: list[str]
-    requeues: dict[TrialKey, Requeue] = field(default_factory=dict)
-    _without_gpu: list[Standing] = field(default_factory=list)  # they can get no GPU now
-    _waiting: dict[str, list[Standing]] = field(
-        default_factory=dict
-    )  # by queue, the first one to release its slot last
+    requeues: dict[TrialKey, Requeue]
+    waiting: dict[str, list[Standing]] = field(default_factory=dict)
+    without_gpu: list[Standing] = field(default_factory=list)
 
-    def offer(self, found: Mapping[str, Reclaimable], taken: Collection[TrialKey]) -> None:
+    def offer(self, found: Mapping[str, Reclaimable]) -> None:
         """Note the trials of other queues whose slots suit."""
         for giver, theirs in found.items():
             if giver == self.name:
                 continue
-            suiting = [s for s in theirs.free if s.trial.key not in taken and any(map(self.suits, s.trial.gpus))]
-            self._without_gpu += [s for s in suiting if self._gets_no_gpu(s)]
-            self._waiting[giver] = [s for s in reversed(suiting) if not self._gets_no_gpu(s)]
+            mine = self.waiting[giver] = []
+            for standing in theirs.free:
+                trial = standing.trial
+                if trial.key not in self.requeues and any(map(self.suits, trial.gpus)):
+                    (self.without_gpu if self._gets_no_gpu(standing) else mine).append(standing)
+            mine.reverse()
 
     def take_ending(self) -> bool:
         """Take the slot of a pod that ends anyway, and return whether there was one."""
@@ -101,7 +107,7 @@ class _Taking:
 
     def take_from_trial(self) -> bool:
         """Let a trial release its slots, take one of them, and return whether there was one."""
-        victim = self._without_gpu.pop(0) if self._without_gpu else self._victim()
+        victim = self.without_gpu.pop(0) if self.without_gpu else self._victim()
         if victim is None:
             return False
         giver = self.rules.queue_of[victim.job.key]
@@ -116,7 +122,7 @@ class _Taking:
     def _victim(self) -> Standing | None:
         """Return the next trial whose queue still has more slots by weight afterwards."""
         for giver in self.givers():
-            mine = self._waiting.get(giver, [])
+            mine = self.waiting.get(giver, [])
             while mine:
                 victim = mine.pop()
                 if self._left(giver, len(victim.trial.gpus)) > self._mine:
@@ -137,14 +143,13 @@ class _Taking:
         return self.slots.order_of(queue, self.slots.used[queue] - less)
 
     def _gets_no_gpu(self, standing: Standing) -> bool:
-        suspended = standing.trial.intent.suspend or standing.job.state.suspended
-        return suspended or standing.job.key in self.rules.obstacles
+        return standing.suspended_by_user or standing.job.key in self.rules.obstacles
 
 
 def _slots(snapshot: Snapshot, quotas: Mapping[JobKey, PodQuota], closing: Closing, rules: QueueRules) -> QueueSlots:
     """Return the slots of each queue: those of its pods that stay, and of those that are created now."""
     with_pod = {key: [trial for trial in live if trial.pod is not None] for key, live in closing.live.items()}
-    staying = [trial for mine in with_pod.values() for trial in mine if not _frees_slots(trial, closing)]
+    staying = [trial for mine in with_pod.values() for trial in mine if not trial.ends_soon]
     slots = QueueSlots(rules, snapshot, staying)
     for job in snapshot.jobs:
         if job.key in quotas:
@@ -156,7 +161,7 @@ def _frees_slots(trial: TrialView, closing: Closing) -> bool:
     """Return whether its pod ends soon, whatever is decided now."""
     if trial.pod is None or trial.termination_overdue:
         return False
-    return trial.terminating or trial.key in closing.trials or trial.phase in FINAL
+    return trial.ends_soon or trial.key in closing.trials or trial.phase in FINAL
 
 
 def _suits(jobs: Collection[JobView], gpus: Mapping[str, GpuView]) -> Callable[[str], bool]:

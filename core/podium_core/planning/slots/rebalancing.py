@@ -121,7 +121,7 @@ def _in_motion(standings: Mapping[TrialKey, Standing], planned: Sequence[Action]
             continue
         pod = trial.pod
         unplaced = pod is not None and pod.node is None and not pod.gpus and not pod.stuck
-        if (trial.terminating and not trial.termination_overdue) or unplaced:
+        if trial.ends_soon or unplaced:
             return True
     return False
 
@@ -139,7 +139,7 @@ def _on_its_way(trial: TrialView) -> bool:
     starting = starting or (trial.phase is TrialPhase.REQUEUED and not trial.intent.suspend)
     return (
         starting
-        or (trial.terminating and not trial.termination_overdue)
+        or trial.ends_soon
         or trial.relocation.destination is not None
         or trial.relocation.migration in IN_PROGRESS
     )
@@ -147,7 +147,7 @@ def _on_its_way(trial: TrialView) -> bool:
 
 def _is_held_back(standing: Standing) -> bool:
     """Return whether a user suspended the trial, for an unknown time: no move waits for it."""
-    return standing.trial.pod is None and (standing.trial.intent.suspend or standing.job.state.suspended)
+    return standing.trial.pod is None and standing.suspended_by_user
 
 
 def _move_order(standing: Standing) -> tuple[bool, int, TrialKey]:
@@ -177,7 +177,7 @@ class _LoadMap:
                 busy.update(node for node in (trial.relocation.destination, trial.node) if node is not None)
             if trial.termination_overdue and trial.node is not None:  # a kubelet that ends no pods starts none either
                 busy.add(trial.node)
-            if not (trial.intent.suspend or trial.terminating or standing.job.state.suspended):
+            if not (standing.suspended_by_user or trial.terminating):
                 for uuid in trial.gpus:
                     if uuid in load:
                         load[uuid] += 1

@@ -65,7 +65,7 @@ def missing_pods(job: JobView, quota: PodQuota, closing: Closing, now: float) ->
     advance, so one at a time counts.
     """
     live = closing.live.get(job.key, ())
-    without = sum(t.pod is None and not t.intent.suspend and t.attempts.retry_at <= now for t in live)
+    able = sum(t.pod is not None or (not t.intent.suspend and t.attempts.retry_at <= now) for t in live)
     to_come = founders_to_come(job, closing.trials_by_job.get(job.key, ()))
-    most = len(live) - sum(t.pod is None for t in live) + without + (min(1, to_come) if job.learns else to_come)
+    most = able + (min(1, to_come) if job.learns else to_come)
     return max(0, min(most, demand(job, closing)) - quota.pods)

@@ -76,7 +76,7 @@ def _of_job(
     in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:parallel_trials]
     without = [s for s in in_line if s.trial.pod is None]
     pods_there = [pod for s in mine if (pod := s.trial.pod) is not None]
-    there = sum([pod.termination_overdue or not pod.terminating for pod in pods_there])
+    there = sum([not pod.ends_soon for pod in pods_there])
     free_pods = pods - there  # slots that they get anyway
     if len(without) <= free_pods:
         return {}
