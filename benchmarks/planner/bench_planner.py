@@ -31,8 +31,10 @@ from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.component.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import CreatePod, Plan, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Point, Snapshot, TrialView
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import change_gpu, change_trial, make_gpu, make_job, make_snapshot, make_trial
 

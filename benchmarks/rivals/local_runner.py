@@ -18,21 +18,11 @@ from types import MappingProxyType
 
 from benchmarks.rivals.training import Training
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues
+from podium_core.domain.gpu_view import GpuView, RunQueueView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.pod_view import PodView
-from podium_core.domain.snapshot import (
-    Costs,
-    GpuView,
-    JobView,
-    Point,
-    RunQueueView,
-    Scalar,
-    Snapshot,
-    TrialKey,
-    TrialOrigin,
-    TrialUsage,
-    TrialView,
-)
+from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialOrigin, TrialUsage, TrialView
 from podium_core.planning.planner import plan
 
 NODE = "here"

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, REQUEST, parse_completion_marker
 from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial, Termination, TrialMemory, TrialSuspension
 from podium_core.attempts.lost_work import CompletionMarker
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import GPU_DRIVER_ERROR, ContainerEnd, PodFacts
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.processes.log_follower import last_lines
 from podium_local.processes.process import NOT_EXECUTED, Guardian, Launch, TrialProcess

@@ -24,9 +24,9 @@ from podium_core.domain.actions import (
     TrialRank,
     WriteRunQueues,
 )
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import classify_missing_pod, derive_phase, next_phase, retry_delay
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_local.attempt import Attempt, checkpoint_in

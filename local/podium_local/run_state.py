@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import classify_missing_pod
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import JobView, TrialKey
+from podium_core.domain.snapshot import JobView
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import HyperParamTrial

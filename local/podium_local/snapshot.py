@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from podium_core.domain.fitting import fits, fits_now
+from podium_core.domain.gpu_view import GpuMemory, GpuView, RunQueueView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL
 from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Attempts,
     Costs,
-    GpuMemory,
-    GpuView,
     Intent,
     JobView,
-    RunQueueView,
     Snapshot,
-    TrialKey,
     TrialOrigin,
     TrialResult,
     TrialUsage,

@@ -31,10 +31,11 @@ from podium_core.curves.best_value import best_point
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
 from podium_core.domain.actions import TrialRank
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.observe import TrialFacts
 from podium_core.domain.phase import FINAL, LIVE, TrialPhase
 from podium_core.domain.population import Lineage
-from podium_core.domain.snapshot import JobKey, Point, Scalar, TrialKey
+from podium_core.domain.snapshot import Point, Scalar
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.logs.skipping import SkippingReader
 from podium_core.objectives.values import Measured, objective_values

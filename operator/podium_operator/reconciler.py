@@ -23,7 +23,8 @@ from podium_cluster.component.logs import about
 from podium_core.curves.prediction.final_value import Forecast, predictions
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
 from podium_core.domain.gpu_queue import QueueShare
-from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.domain.keys import JobKey, TrialKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.planner import decide
 from podium_core.planning.ranking import RankingError
 from podium_core.planning.slots.promised_slots import promises

@@ -9,7 +9,7 @@ import pytest
 from policy_searches import COST, DELAY, GAP, TRIALS, single_gpu_search
 from policy_variants import Settings
 
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
 from podium_simulator.system.results.outcome import Outcome
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from podium_core.domain.actions import LazyRanks
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 

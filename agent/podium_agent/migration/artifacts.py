@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from podium_agent.migration.kubelet import ContainerRef
 from podium_agent.notes import Notes
 from podium_agent.observe.pods import TrialPod
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 
 
 class ArtifactRecord(BaseModel):

@@ -8,7 +8,7 @@ from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pods import PodStatus, TrialPod
 from podium_core.attempts.local_trial import Acting, Work
 from podium_core.attempts.lost_work import GateReport
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import SlotState
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from podium_agent.observe.pod_payload import ContainerSpec, ContainerState, PodPayload, PodSpec
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import is_denial
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import controlling_trial
 from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from podium_agent.notes import Failed, Notes, ignore
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 
 
 class _Note(BaseModel):

@@ -28,7 +28,7 @@ from podium_cluster import clock
 from podium_cluster.watch import WatchCache
 from podium_core.attempts.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
 from podium_core.attempts.local_trial import LocalTrial
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import GPUNode
 
 log = logging.getLogger(__name__)

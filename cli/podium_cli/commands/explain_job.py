@@ -20,7 +20,7 @@ from podium_cli.session import Session, fetch, gpu_nodes, run_with_cluster
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.keys import JobKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import flattened
 from podium_core.waiting.explain import explain_job

@@ -38,7 +38,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium_core.attempts.local_trial import Gate, LocalTrial
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, SlotState
 
 FINAL_CHECKPOINT_SECONDS = 10.0

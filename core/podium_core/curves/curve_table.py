@@ -24,8 +24,9 @@ from podium_core.curves.non_finite import diverged
 from podium_core.curves.row_cache import RowArrays, RowCache
 from podium_core.curves.statistics import Floats
 from podium_core.curves.thinning import common_prefix, estimated_evaluations
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Point, Snapshot, TrialView
 
 _NOTHING = (-np.inf, -np.inf, np.inf, -np.inf)
 _WIDTH = len(_NOTHING)

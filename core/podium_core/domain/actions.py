@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage
-from podium_core.domain.snapshot import JobKey, TrialKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from podium_core.domain.gpu_fit import misfit
-from podium_core.domain.snapshot import GpuNeeds, GpuView, JobView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.snapshot import GpuNeeds, JobView
 
 
 def fits(job: JobView, gpu: GpuView) -> bool:

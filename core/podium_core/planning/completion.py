@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from podium_core.curves.best_value import best_point, better, reached
 from podium_core.domain.actions import Action, DeletePod, EndJob, EndTrial
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.exploitation import children, founders_to_come
 
 Live = Mapping[JobKey, Sequence[TrialView]]

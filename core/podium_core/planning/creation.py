@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial
 from podium_core.domain.fitting import fits, trials_that_fit
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import exploit, founders
 from podium_core.planning.ranking import Standing

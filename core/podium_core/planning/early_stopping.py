@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.completion import Closing, ending, without
 from podium_core.planning.exploitation import founders_to_come
 from podium_core.planning.ranking import Standing

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.keys import JobKey
 
 
 class Party(NamedTuple):

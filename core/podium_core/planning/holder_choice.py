@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from podium_core.domain.actions import TrialRank
 from podium_core.domain.gpu_queue import QueueShare
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.eta import typical_pace
 from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.ranking import Standing

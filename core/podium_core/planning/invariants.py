@@ -16,9 +16,10 @@ from podium_core.domain.actions import (
     WriteRunQueues,
 )
 from podium_core.domain.fitting import fits, trials_that_fit
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.relocation import is_started
-from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.completion import close
 from podium_core.planning.migration import is_migrating_away
 from podium_core.planning.queues.queue_rules import QueueRules

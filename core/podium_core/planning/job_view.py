@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.population import Population
-from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView
+from podium_core.domain.snapshot import Abilities, GpuNeeds, JobLimits, JobState, JobView
 from podium_core.objectives.values import directions
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope

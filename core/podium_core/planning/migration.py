@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import CreatePod, Migrate, Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_migratable, is_relocatable
-from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.ranking import Standing
 from podium_core.planning.slots.promised_slots import promise, promises, slots_for
 

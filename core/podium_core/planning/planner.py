@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import EndTrial, LazyRanks, Plan, TrialRank
 from podium_core.domain.gpu_queue import QueueShare
-from podium_core.domain.snapshot import Snapshot, TrialKey
+from podium_core.domain.keys import TrialKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.completion import close
 from podium_core.planning.creation import create
 from podium_core.planning.early_stopping import end_paused, stop_early

@@ -7,8 +7,9 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.policies.base import Admission, Policy, Ranked
 from podium_core.policies.fifo import Fifo

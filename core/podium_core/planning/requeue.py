@@ -24,10 +24,12 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phrases import count
 from podium_core.domain.pod_view import PodView
 from podium_core.domain.relocation import is_relocatable, is_started
-from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.ranking import Standing
 from podium_core.planning.run_queue import RunQueuePlan
 from podium_core.planning.slots.slot_reclaim import SlotReclaims

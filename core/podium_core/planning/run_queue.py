@@ -20,8 +20,10 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueShare
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.holder_choice import HolderChoice, Paces
 from podium_core.planning.queues.job_priority import by_priority
 from podium_core.planning.queues.queue_rules import QueueRules

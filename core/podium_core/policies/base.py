@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.curves.curve_table import CurveTable
-from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.keys import TrialKey
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 
 STARVED = -1  # level of a trial that the starvation guard serves; every other level is 0 or more
 OnCut = str  # "suspend" | "stop": what happens to a trial that a policy gives up

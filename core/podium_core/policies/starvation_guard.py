@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.statistics import Floats
 from podium_core.domain.fitting import fits
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.policies.base import limit_switch_share
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
 

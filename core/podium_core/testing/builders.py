@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.phase import TrialPhase
@@ -19,15 +21,12 @@ from podium_core.domain.snapshot import (
     CheckpointScope,
     Costs,
     GpuNeeds,
-    GpuView,
-    JobKey,
     JobLimits,
     JobState,
     JobView,
     Point,
     Scalar,
     Snapshot,
-    TrialKey,
     TrialOrigin,
     TrialView,
 )

@@ -20,20 +20,12 @@ from podium_core.domain.actions import (
     Requeue,
     WriteRunQueues,
 )
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase, check
 from podium_core.domain.pod_view import PodView, WorkerView
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import (
-    Costs,
-    GpuView,
-    JobKey,
-    JobView,
-    Point,
-    Snapshot,
-    TrialKey,
-    TrialOrigin,
-    TrialView,
-)
+from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialOrigin, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import trial_key

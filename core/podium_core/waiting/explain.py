@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import ON_GPU
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.snapshot import JobView
 from podium_core.planning.exploitation import founders
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import FINISHED

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from podium_core.domain.gpu_fit import Misfit, is_wanted, misfit
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.snapshot import JobView
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_core.waiting.explanation import GpuState
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob

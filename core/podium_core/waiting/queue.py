@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import ON_GPU
-from podium_core.domain.snapshot import JobKey
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import HyperParamTrial
 from podium_core.waiting.explanation import QueuedTrial

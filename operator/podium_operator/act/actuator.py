@@ -17,9 +17,9 @@ from types import UnionType
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage
-from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.objectives.values import measured_of, objective_values
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob

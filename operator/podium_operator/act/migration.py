@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from podium_core.domain.actions import Migrate
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import (
     DRAIN_CANCELLED_MESSAGE,
     IN_PROGRESS,
@@ -28,7 +29,6 @@ from podium_core.domain.migration import (
 )
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import ContainerCheckpoint, Migration
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import Observation

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS
 from podium_core.domain.actions import Action, Migrate, Requeue
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import REBALANCING, RebalancingRules
-from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Rebalanced
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key

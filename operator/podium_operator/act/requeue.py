@@ -9,7 +9,7 @@ from contextlib import suppress
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
 from podium_operator.act.postponed_actions import PostponedError, RefusedAction, refused_again

@@ -9,8 +9,8 @@ from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, SERVICES
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import HyperParamTrial, pod_name
 from podium_operator.act.ownership import read_own
 from podium_operator.act.pod_manifest import TRIAL_LABEL, owner

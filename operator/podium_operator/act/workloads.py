@@ -11,7 +11,7 @@ from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import RUNTIMES, Resource
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.template.workload import TrialWorkload, marked
 from podium_core.schema.trial import HyperParamTrial, pod_name

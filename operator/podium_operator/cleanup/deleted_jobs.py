@@ -16,7 +16,7 @@ from pydantic import Field
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.keys import JobKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.checkpointing import checkpoint_scope
 from podium_core.schema.job import HyperParamJob

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu
 from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, takewhile
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import (
     FINAL_REPORT_SECONDS,
     DerivedPhase,
@@ -24,7 +25,6 @@ from podium_core.domain.observe import (
 )
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.pod_view import WorkerView
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Disruptions
 from podium_operator.log_fields import about_item

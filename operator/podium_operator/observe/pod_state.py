@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.observe import ContainerEnd, Gate, PodFacts, PodWait
-from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template.pod_template import GATE_CONTAINER

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import TrialKey
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState

@@ -6,22 +6,18 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.domain.gpu_view import Availability, GpuMemory, GpuView, RunQueueView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
 from podium_core.domain.pod_view import PodView
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
     Attempts,
-    Availability,
-    GpuMemory,
-    GpuView,
     Intent,
-    JobKey,
     JobView,
     Relocation,
-    RunQueueView,
     Snapshot,
-    TrialKey,
     TrialOrigin,
     TrialResult,
     TrialUsage,

@@ -20,7 +20,7 @@ from podium_cluster import clock
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, GPUQUEUES, JOBS, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
-from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.placement.node_parser import LEASE_PREFIX
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec

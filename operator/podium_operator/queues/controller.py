@@ -16,7 +16,8 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUQUEUES
 from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
-from podium_core.domain.snapshot import JobKey, Snapshot
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.queues.queue_ledger import QueueLedger, faded, with_usage
 from podium_core.planning.queues.queue_rules import JobQueue, QueueRules, jobs_of_holders
 from podium_core.schema.gpuqueue import GPUQueue, queue_view, stored_usage

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import TrialKey
 from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import ENDED

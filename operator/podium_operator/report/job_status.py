@@ -9,8 +9,8 @@ from typing import Any
 
 from podium_core.curves.best_value import best_of
 from podium_core.domain.actions import EndJob
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL, ON_GPU, TrialPhase
-from podium_core.domain.snapshot import TrialKey
 from podium_core.objectives.front import Candidate, pareto_front
 from podium_core.objectives.values import measured_of
 from podium_core.planning.eta import END_OF_CALENDAR, Eta

@@ -15,8 +15,9 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import REQUEUES
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
+from podium_core.domain.snapshot import JobView, Snapshot
 from podium_core.planning.eta import Eta, estimate
 from podium_core.planning.queues.queue_rules import JobQueue
 from podium_core.schema.job import HyperParamJob

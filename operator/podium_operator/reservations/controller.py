@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_core.domain.gpu_reservation import ReservationState
+from podium_core.domain.keys import JobKey
 from podium_core.domain.observe import retry_delay
-from podium_core.domain.snapshot import JobKey, Snapshot
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.slots.gpu_reservations import (
     MarkUnneeded,
     Pool,

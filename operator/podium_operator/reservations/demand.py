@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_started
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.exploitation import most_at_once
 from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation

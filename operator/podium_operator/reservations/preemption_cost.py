@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import JobKey
 from podium_core.planning.slots.preemption_order import cost_class
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.observe.reservation_state import ReservationPodState

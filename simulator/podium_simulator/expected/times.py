@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import JobKey
 from podium_core.policies.fifo import Fifo
 from podium_core.waiting.explain import rivals
 from podium_core.waiting.explanation import GpuState

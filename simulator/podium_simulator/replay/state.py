@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from itertools import compress
 from types import MappingProxyType
 
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.pod_view import PodView
 from podium_core.domain.snapshot import (
     Abilities,
     GpuNeeds,
-    GpuView,
-    JobKey,
     JobLimits,
     JobState,
     JobView,
     Point,
     Snapshot,
-    TrialKey,
     TrialOrigin,
     TrialUsage,
     TrialView,

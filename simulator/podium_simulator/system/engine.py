@@ -6,8 +6,8 @@ order in which they were scheduled.
 
 from __future__ import annotations
 
+from podium_core.domain.gpu_view import GpuMemory, GpuView
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import GpuMemory, GpuView
 from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.faults import RandomFaults

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from podium_core.domain.actions import Migrate
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import (
     IN_PROGRESS,
     REBALANCING_RETRY_SECONDS,
@@ -27,7 +28,6 @@ from podium_core.domain.migration import (
 )
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
-from podium_core.domain.snapshot import TrialKey
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.pods import Pods

@@ -23,8 +23,10 @@ from podium_core.domain.actions import (
     Requeue,
     WriteRunQueues,
 )
+from podium_core.domain.gpu_view import RunQueueView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialOrigin, TrialView
+from podium_core.domain.snapshot import Costs, Point, Snapshot, TrialOrigin, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import decide

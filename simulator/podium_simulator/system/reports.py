@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from podium_core.domain.gpu_view import Availability, GpuMemory, GpuView, RunQueueView
 from podium_core.domain.phase import TrialPhase, check
-from podium_core.domain.snapshot import Availability, GpuMemory, GpuView, RunQueueView
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.stages import PHASES, PodStage

@@ -8,20 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.pod_view import PodView, WorkerView
-from podium_core.domain.snapshot import (
-    Attempts,
-    GpuView,
-    Intent,
-    JobView,
-    Relocation,
-    TrialKey,
-    TrialResult,
-    TrialUsage,
-    TrialView,
-)
+from podium_core.domain.snapshot import Attempts, Intent, JobView, Relocation, TrialResult, TrialUsage, TrialView
 from podium_core.policies.base import Policy
 from podium_simulator.system.inputs.scenario import NodeSpec, SimJob
 from podium_simulator.system.stages import OCCUPIES, PodStage

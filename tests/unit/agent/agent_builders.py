@@ -14,7 +14,7 @@ from podium_agent.observe.pods import PodContainers, PodGate, PodSettings, Trial
 from podium_agent.report.trial_status import AGENT_FIELDS
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import ApiError
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Costs, TrialKey
+from podium_core.domain.snapshot import Costs
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial, LogCursor

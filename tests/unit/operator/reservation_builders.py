@@ -6,7 +6,7 @@ from typing import Any
 
 from operator_builders import make_node, moment
 
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.keys import JobKey
 from podium_core.planning.slots.gpu_reservations import Pool
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod

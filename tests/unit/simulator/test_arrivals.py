@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_simulator.replay.samples import Sample, draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.inputs.arrivals import (

@@ -24,8 +24,9 @@ from podium_core.curves.alignment import PER_DOUBLING
 from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.prediction.multiples import LEVELS, mix_with_completed, table_quantiles
 from podium_core.curves.statistics import Floats, median
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import JobView, Snapshot, TrialKey
+from podium_core.domain.snapshot import JobView, Snapshot
 
 MIN_GAIN_SHARE = (
     0.5  # The scale is at least this share of the typical gain, because a curve may rise again after a plateau.

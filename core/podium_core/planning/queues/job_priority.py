@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import JobView
 from podium_core.planning.ranking import Standing
 
 _ONE_QUEUE = ""

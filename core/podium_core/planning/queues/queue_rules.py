@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from podium_core.domain.gpu_queue import DEFAULT_QUEUE, QueueView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot
+from podium_core.domain.snapshot import JobView, Snapshot
 
 # Jobs that may use no queue. Their started trials continue on GPUs that no queue wants; they get no new pods.
 UNQUEUED = QueueView("", gpus=0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from podium_core.domain.gpu_queue import QueueShare, QueueView
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.planning.held_gpus import HeldGpus
 from podium_core.planning.holder_choice import HolderChoice, Why
 from podium_core.planning.queues.fair_shares import Claim, deserved_gpus, nominal_gpus, whole_gpus

@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.queues.fair_shares import nominal_gpus
 from podium_core.planning.queues.queue_rules import QueueRules
 

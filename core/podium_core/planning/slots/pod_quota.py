@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from podium_core.domain.fitting import fits, trials_that_fit
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
 from podium_core.planning.queues.job_priority import slot_order

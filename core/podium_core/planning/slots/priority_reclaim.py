@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
-from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.domain.keys import JobKey, TrialKey
+from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.completion import Closing
 from podium_core.planning.queues.job_priority import queue_name
 from podium_core.planning.queues.queue_rules import QueueRules

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 
 # The most advanced migration comes first: an existing image must not wait for one that does not exist yet.
 _PROGRESS = (MigrationPhase.POD_CREATED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.REQUESTED)

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import FINAL
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.queues.slot_limits import QueueSlots

@@ -19,12 +19,14 @@ from functools import partial
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, Migrate, Requeue
 from podium_core.domain.fitting import fits_now
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.rebalancing import MIN_DIFFERENCE, MIN_REMAINING_MOVES, REBALANCING
 from podium_core.domain.relocation import is_migratable, is_relocatable, is_started
-from podium_core.domain.snapshot import CheckpointScope, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import CheckpointScope, JobView, Snapshot, TrialView
 from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
+from podium_core.domain.snapshot import JobView, Snapshot
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import founders_to_come
 from podium_core.planning.queues.job_priority import queue_name

@@ -17,9 +17,11 @@ from itertools import groupby
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.relocation import is_relocatable, is_started
-from podium_core.domain.snapshot import Costs, GpuView, JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.planning.ranking import Standing
 from podium_core.planning.slots.pod_quota import PodQuota
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.domain.gpu_queue import QueueView
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.keys import JobKey
 from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.samples import Sample, draw_sample
 from podium_simulator.system.engine import simulate

@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_queue import QueueView
+from podium_core.domain.keys import JobKey
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.snapshot import JobView
 from podium_simulator.traces.trace import RecordedTrial
 
 

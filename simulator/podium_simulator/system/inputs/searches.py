@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView, Scalar
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import Abilities, GpuNeeds, JobLimits, JobState, JobView, Scalar
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system.inputs.scenario import Method, NodeSpec, SimJob
 from podium_simulator.system.operator import steps_of

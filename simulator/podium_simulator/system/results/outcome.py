@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, TrialKey
 
 TRAINING = "training"
 _T = TypeVar("_T")

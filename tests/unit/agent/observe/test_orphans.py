@@ -25,7 +25,7 @@ from agent_node import Node, order
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod, parse
 from podium_core.attempts.local_scheduler import ORPHAN_SECONDS
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import SlotState
 
 TRAIN = "ab" * 32

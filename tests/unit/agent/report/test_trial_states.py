@@ -45,7 +45,7 @@ from podium_core.attempts.usage_ledger import (
 )
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import TrialStatus

@@ -21,7 +21,7 @@ from podium_core.attempts.local_scheduler import QueueEntry
 from podium_core.attempts.lost_work import AttemptStart
 from podium_core.attempts.trial_status import ledger_fields, ledger_from
 from podium_core.attempts.usage_ledger import MAX_RECENT, SuspensionCost, UsageLedger, begin_attempt, follow
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import GPUNode, SlotState
 from podium_core.schema.trial import TrialStatus
 

@@ -22,7 +22,7 @@ from podium_agent.schedule.exclusive_gpus import (
 )
 from podium_core.attempts.local_scheduler import Action, QueueEntry, RunQueues, decide
 from podium_core.attempts.local_trial import Gate, LocalPod, LocalTrial
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import SlotState
 
 GATED, STARTING, RUNNING = SlotState.GATED, SlotState.STARTING, SlotState.RUNNING

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from podium_agent.deviceplugin.slots import device_id, pack
 from podium_core.domain.fitting import fits, fits_now
-from podium_core.domain.snapshot import Abilities, GpuMemory, GpuNeeds, GpuView, JobKey, JobLimits, JobState, JobView
+from podium_core.domain.gpu_view import GpuMemory, GpuView
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import Abilities, GpuNeeds, JobLimits, JobState, JobView
 from podium_core.placement.fit import refuse_with_freshness, usable
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_core.testing.builders import change_reading, make_reading

@@ -11,7 +11,8 @@ from plans import RUN, P, of, sound, why
 
 from podium_core.domain.actions import CreateTrial, Plan, Requeue, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueView
-from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.planner import decide
 from podium_core.planning.slots.slot_reclaim import MIN_STAY_REQUEUES
 from podium_core.testing.builders import change_gpu, change_job, make_gpu, make_job, make_snapshot, make_trial

@@ -9,6 +9,7 @@ import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
 from podium_core.domain.actions import CreatePod, Migrate, Plan, Requeue
+from podium_core.domain.gpu_view import GpuView
 from podium_core.domain.migration import (
     IN_PROGRESS,
     REQUEST_TIMEOUT_SECONDS,
@@ -23,7 +24,7 @@ from podium_core.domain.migration import (
     next_step,
 )
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, Snapshot
+from podium_core.domain.snapshot import Snapshot
 from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 ASKED, PUSHED, CREATED = MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.POD_CREATED

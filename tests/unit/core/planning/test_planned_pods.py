@@ -9,7 +9,7 @@ import pytest
 from plans import RUN, P, created, numbers, orders, sound, why
 
 from podium_core.domain.actions import CreatePod
-from podium_core.domain.snapshot import GpuView
+from podium_core.domain.gpu_view import GpuView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import (

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from podium_core.domain.actions import CreatePod, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueUsage, QueueView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.pod_view import WorkerView
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.policies.registry import NAMES

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from plans import RUN, SLOW, P, created, of, sound, why
 
 from podium_core.domain.actions import CreatePod, Migrate, Plan
+from podium_core.domain.gpu_view import GpuView
 from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
-from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
+from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.slots.promised_slots import promises
 from podium_core.testing.builders import change_job, make_gpu, make_job, make_snapshot, make_trial
 

@@ -13,7 +13,8 @@ from plans import RUN, P, of, sound
 
 from podium_core.domain.actions import CreatePod, Requeue, WriteRunQueues
 from podium_core.domain.gpu_queue import QueueUsage, QueueView
-from podium_core.domain.snapshot import Snapshot, TrialKey, TrialView
+from podium_core.domain.keys import TrialKey
+from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.planner import decide
 from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 

@@ -8,7 +8,9 @@ import pytest
 from plans import RUN, P, created, numbers, orders, sound, why
 
 from podium_core.domain.gpu_queue import QueueShare, QueueUsage, QueueView
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import JobKey
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import close
 from podium_core.planning.planner import decide
 from podium_core.planning.queues.queue_rules import QueueRules

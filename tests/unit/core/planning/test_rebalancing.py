@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from plans import RUN, SLOW, P, of, sound
 
 from podium_core.domain.actions import Action, Migrate, Plan, Requeue
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, RebalancingRules
-from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
+from podium_core.domain.snapshot import Costs, JobView, Snapshot
 from podium_core.planning.planner import plan
 from podium_core.planning.slots.rebalancing import rebalance
 from podium_core.testing.builders import (

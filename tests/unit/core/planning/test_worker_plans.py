@@ -10,10 +10,11 @@ from plans import RUN, P, created, of, orders, sound, why
 
 from podium_core.domain.actions import Plan, Requeue, WriteRunQueues
 from podium_core.domain.fitting import trials_that_fit
+from podium_core.domain.gpu_view import GpuView
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.pod_view import WorkerView
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import GpuNeeds, GpuView, JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import GpuNeeds, JobView, Snapshot, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.testing.builders import (
     change_gpu,

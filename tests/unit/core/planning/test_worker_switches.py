@@ -12,19 +12,11 @@ import pytest
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, Wait, decide
 from podium_core.attempts.local_trial import OCCUPYING, Gate, LocalPod, LocalTrial, Termination
 from podium_core.domain.actions import CreatePod, CreateTrial, EndJob, EndTrial, Requeue, WriteRunQueues
+from podium_core.domain.gpu_view import GpuView, RunQueueView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.pod_view import PodView, WorkerView
-from podium_core.domain.snapshot import (
-    Costs,
-    GpuView,
-    JobView,
-    RunQueueView,
-    Snapshot,
-    TrialKey,
-    TrialOrigin,
-    TrialUsage,
-    TrialView,
-)
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialOrigin, TrialUsage, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.schema.gpunode import SlotState

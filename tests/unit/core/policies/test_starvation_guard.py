@@ -12,8 +12,10 @@ import pytest
 from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.fitting import fits
+from podium_core.domain.gpu_view import GpuView
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobView, Point, TrialView
 from podium_core.planning.planner import plan
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
 from podium_core.policies.starvation_guard import concurrent_trials, seconds_between_values, starved_rows

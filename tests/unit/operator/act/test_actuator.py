@@ -14,8 +14,8 @@ from operator_builders import make_cluster_state, make_job, make_node, make_pod,
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
+from podium_core.domain.keys import JobKey
 from podium_core.domain.observe import FINAL_REPORT_SECONDS
-from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.postponed_actions import FinalReportWait

@@ -13,7 +13,7 @@ from operator_builders import make_cluster_state, make_job, make_node, make_pod,
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import TrialRank, WriteRunQueues
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules

@@ -20,8 +20,9 @@ from operator_builders import (
 )
 
 from podium_core.domain.actions import CreatePod, CreateTrial
+from podium_core.domain.keys import TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey
+from podium_core.domain.snapshot import Costs, JobView, Snapshot
 from podium_core.planning.planner import plan
 from podium_core.schema.gpunode import GpuStatus
 from podium_core.schema.job import HyperParamJob

@@ -7,7 +7,7 @@ from typing import Any
 from operator_builders import NOW, make_cluster_state, make_job, make_node, make_trial, moment
 from prometheus_client import generate_latest
 
-from podium_core.domain.snapshot import TrialKey
+from podium_core.domain.keys import TrialKey
 from podium_core.planning.slots.gpu_reservations import Pool
 from podium_operator.metrics import Metrics
 from podium_operator.report import gauges

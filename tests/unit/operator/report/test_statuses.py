@@ -19,8 +19,8 @@ from operator_builders import (
 
 from podium_core.curves.prediction.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
+from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.planning.eta import Eta
 from podium_core.schema.job import HyperParamJob
 from podium_operator.observe.cluster_state import trial_key

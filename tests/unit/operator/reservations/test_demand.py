@@ -11,10 +11,10 @@ from reservation_builders import POOL, reservation_node, seen
 
 from podium_core.domain.gpu_queue import QueueUsage, QueueView
 from podium_core.domain.gpu_reservation import ReservationState
+from podium_core.domain.gpu_view import GpuView
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Population
-from podium_core.domain.snapshot import GpuView
 from podium_core.planning.slots.gpu_reservations import Demand, Pool, Reservation
 from podium_core.testing import builders as views
 from podium_core.testing.builders import change_gpu
