@@ -1,4 +1,4 @@
-"""A GPU as the planner sees it: its slots, memory and run queue, and who may use it."""
+"""A GPU as the planner sees it: slots, memory, run queue and availability."""
 
 from __future__ import annotations
 
