@@ -12,6 +12,7 @@ a seed run one after the other; what the previous one had is gone.
 2. Katib with its TPE (its default settings: the first ten points are random). The number of trials and the trainer
    are the same.
 3. Podium with the points of (1) in the same order, the default policy, and four slots a GPU.
+4. As (3), with the policy `median_stop` in its default settings.
 
 Measured for each search, from its creation:
 - seconds until the trial with the best final value has finished; until a search has ended; until its first work;
@@ -32,8 +33,8 @@ from benchmarks.digits_cluster import calibrated
 from benchmarks.inputs import positive
 from benchmarks.katib import report
 from benchmarks.katib.measured import Search
-from benchmarks.katib.report import KATIB_RANDOM, KATIB_TPE, PODIUM, Searches
-from benchmarks.katib.searches import SLOTS, Size
+from benchmarks.katib.report import KATIB_RANDOM, KATIB_TPE, PODIUM, PODIUM_MEDIAN, Searches
+from benchmarks.katib.searches import DEFAULT_POLICY, SLOTS, Size
 from benchmarks.katib.stage import Stage, cluster_with_katib
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_devcluster.artifacts import katib
@@ -50,8 +51,10 @@ def contenders(stage: Stage, seed: int) -> dict[str, Search]:
         found[KATIB_TPE], _ = stage.experiment(f"tpe-{seed}", "tpe", seed, stops=False)
         say(seed, KATIB_TPE, found)
     with stage.podium():
-        found[PODIUM] = stage.job(f"podium-{seed}", points)
+        found[PODIUM] = stage.job(f"podium-{seed}", points, DEFAULT_POLICY)
         say(seed, PODIUM, found)
+        found[PODIUM_MEDIAN] = stage.job(f"median-{seed}", points, "median_stop")
+        say(seed, PODIUM_MEDIAN, found)
     print(f"seed {seed}: {report.same_points(found)} points have equal final values in Katib and Podium", flush=True)
     return found
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from benchmarks.katib.measured import Search
 
-KATIB_RANDOM, KATIB_TPE, PODIUM = "katib-random", "katib-tpe", "podium"
+KATIB_RANDOM, KATIB_TPE, PODIUM, PODIUM_MEDIAN = "katib-random", "katib-tpe", "podium", "podium-median"
 TITLES = {
     KATIB_RANDOM: "Katib: random points, median stopping",
     KATIB_TPE: "Katib: TPE",
     PODIUM: "Podium: the same random points",
+    PODIUM_MEDIAN: "Podium: the same random points, median stopping",
 }
+RIVALS = ((PODIUM, KATIB_RANDOM), (PODIUM, KATIB_TPE), (PODIUM_MEDIAN, KATIB_RANDOM))  # contenders that are compared
 Searches = Sequence[Mapping[str, Search]]  # by contender, for each seed
 
 
@@ -28,14 +30,15 @@ def same_points(searches: Mapping[str, Search]) -> int:
         trials = [one for one in searches[contender].trials if one.phase == "Succeeded"]
         return {_key(one.point): one.final for one in trials}
 
-    podium, katib = finals(PODIUM), finals(KATIB_RANDOM)
-    both = podium.keys() & katib.keys()
-    for point in both:
-        if podium[point] != katib[point]:
-            raise ValueError(
-                f"final values differ at {dict(point)}: {katib[point]} in Katib, {podium[point]} in Podium"
-            )
-    return len(both)
+    podium = finals(PODIUM)
+    others = {name: finals(name) for name in (KATIB_RANDOM, PODIUM_MEDIAN)}
+    for name, values in others.items():
+        for point in podium.keys() & values.keys():
+            if podium[point] != values[point]:
+                raise ValueError(
+                    f"final values differ at {dict(point)}: {values[point]} in {name}, {podium[point]} in podium"
+                )
+    return len(podium.keys() & others[KATIB_RANDOM].keys())
 
 
 def _key(point: Mapping[str, str]) -> tuple[tuple[str, float | str], ...]:
@@ -63,13 +66,13 @@ def seeds_table(searches: Searches) -> list[str]:
     return lines
 
 
-def ratios(searches: Searches, rival: str) -> dict[str, Any]:
-    """Return the rival's figures divided by Podium's, by seed and as geometric means.
+def ratios(searches: Searches, own: str, rival: str) -> dict[str, Any]:
+    """Return the figures of the rival, of Katib, divided by those of `own`, of Podium; by seed and as geometric means.
 
     `best`: until the eventually best trial of each has finished; `as_good`: until Podium has finished a trial at least
     as good as the rival's best, None where it never does; `end`: until the search has ended.
     """
-    pairs = [(one[rival], one[PODIUM]) for one in searches]
+    pairs = [(one[rival], one[own]) for one in searches]
     goal = [podium.reached(katib.best.final or -math.inf) for katib, podium in pairs]
     by_seed: dict[str, list[float | None]] = {
         "best": [katib.best.ended / podium.best.ended for katib, podium in pairs],
@@ -101,15 +104,16 @@ def comparison_table(searches: Searches) -> list[str]:
         "held": "GPU-seconds held",
         "busy": "GPU-seconds busy",
     }
-    lines = ["| Katib's figure divided by Podium's | Against | By seed | Geometric mean | Podium loses |"]
-    lines.append("| --- " * 5 + "|")
-    for rival in (KATIB_RANDOM, KATIB_TPE):
-        for name, found in ratios(searches, rival).items():
+    lines = ["| Katib's figure divided by Podium's | Podium | Against | By seed | Geometric mean | Podium loses |"]
+    lines.append("| --- " * 6 + "|")
+    for own, rival in RIVALS:
+        for name, found in ratios(searches, own, rival).items():
             by_seed = found["by_seed"]
             lost = sum(one is None or one < 1.0 for one in by_seed)
             shown = ", ".join("never" if one is None else f"{one:.2f}" for one in by_seed)
             mean = "" if found["mean"] is None else f"{found['mean']:.2f}"
-            lines.append(f"| {texts[name]} | {TITLES[rival]} | {shown} | {mean} | {lost} of {len(by_seed)} |")
+            titles = f"{TITLES[own]} | {TITLES[rival]}".replace("Podium: ", "").replace("Katib: ", "")
+            lines.append(f"| {texts[name]} | {titles} | {shown} | {mean} | {lost} of {len(by_seed)} |")
     return lines
 
 
@@ -127,5 +131,7 @@ def result(searches: Searches) -> dict[str, Any]:
         }
         for name in TITLES
     }
-    against = {name: ratios(searches, name) for name in (KATIB_RANDOM, KATIB_TPE)}
-    return {"bench": "katib", "contenders": figures, "podium_against": against}
+    against: dict[str, dict[str, Any]] = {own: {} for own, _ in RIVALS}
+    for own, rival in RIVALS:
+        against[own][rival] = ratios(searches, own, rival)
+    return {"bench": "katib", "contenders": figures, "against": against}

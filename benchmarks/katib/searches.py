@@ -19,6 +19,7 @@ SCRIPTS, FOLDER = "digits-start", "/scripts"  # the ConfigMap with start.py, and
 STATE = "/var/lib/podium-fake-driver"
 CONTAINER = "train"
 SLOTS = 4
+DEFAULT_POLICY = "envelope"
 LINE = r'"([\w-]+)":\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)'  # a name and a number in the trainer's lines
 
 Point = Mapping[str, str]  # values by parameter, as Katib writes them
@@ -103,8 +104,8 @@ def experiment(name: str, namespace: str, algorithm: str, seed: int, size: Size,
     return {"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "metadata": metadata, "spec": spec}
 
 
-def job(name: str, points: Sequence[Point], size: Size) -> dict[str, Any]:
-    """Return the example's job with these points; it keeps its default policy and fills the slots."""
+def job(name: str, points: Sequence[Point], size: Size, policy: str = DEFAULT_POLICY) -> dict[str, Any]:
+    """Return the example's job with these points and a policy in its default settings; it fills the slots."""
     manifest = example()
     manifest["metadata"]["name"] = name
     spec = manifest["spec"]
@@ -114,6 +115,7 @@ def job(name: str, points: Sequence[Point], size: Size) -> dict[str, Any]:
         *(one for one in spec["parameters"] if one["name"] != "lr"),
     ]
     spec["search"] = {"algorithm": "random", "seed": 0, "initialTrials": [typed(point) for point in points]}
+    spec["policy"] = {"name": policy}
     spec["trials"] = {"max": len(points), "parallel": SLOTS * size.gpus, "maxSteps": EXAMPLE_EPOCHS}
     pod = spec["template"]["spec"]
     container = pod["containers"][0]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.katib import measured, report, searches, start
 from benchmarks.katib.bench_katib import page
 from benchmarks.katib.measured import Search, Trial, Watch
-from benchmarks.katib.report import KATIB_RANDOM, KATIB_TPE, PODIUM
+from benchmarks.katib.report import KATIB_RANDOM, KATIB_TPE, PODIUM, PODIUM_MEDIAN
 
 from podium_core.schema.validation import problems
 
@@ -78,6 +78,7 @@ def test_the_job_is_valid_and_has_the_points_in_order() -> None:
     spec = manifest["spec"]
     assert spec["trials"] == {"max": 2, "parallel": 8, "maxSteps": 40}
     assert spec["policy"] == {"name": "envelope"}, "the default"
+    assert problems(searches.job("podium-0", points, SIZE, "median_stop")) == ()
     assert [one["log_lr"] for one in spec["search"]["initialTrials"]] == [-1.2345678901234, -2.5]
     assert spec["search"]["initialTrials"][1]["batch_size"] == 64
 
@@ -139,6 +140,7 @@ SEED = {
     KATIB_RANDOM: found(0.5, 0.9, 0.9, seconds=60.0),
     KATIB_TPE: found(None, 0.7, 0.95, seconds=80.0),
     PODIUM: found(0.5, 0.9, 0.9, seconds=40.0, point="-1.0"),
+    PODIUM_MEDIAN: found(0.5, 0.9, seconds=30.0, point="-1.0"),
 }
 
 
@@ -152,18 +154,24 @@ def test_equal_points_have_to_have_equal_values() -> None:
     assert report.same_points(SEED) == 3
     with pytest.raises(ValueError, match="final values differ"):
         report.same_points(SEED | {PODIUM: found(0.5, 0.8, seconds=40.0)})
+    with pytest.raises(ValueError, match=r"0\.4 in podium-median"):
+        report.same_points(SEED | {PODIUM_MEDIAN: found(0.4, seconds=30.0)})
     assert report.same_points(SEED | {PODIUM: found(0.4, seconds=40.0, phase="EarlyStopped")}) == 0
 
 
 def test_losses_are_shown() -> None:
     slower = SEED | {PODIUM: found(0.5, 0.9, 0.8, seconds=120.0)}
-    against = report.ratios([SEED, slower], KATIB_TPE)
+    against = report.ratios([SEED, slower], PODIUM, KATIB_TPE)
     assert against["best"] == {"by_seed": [1.5, 1.5], "mean": 1.5}
     assert against["as_good"] == {"by_seed": [None, None], "mean": None}
     assert against["end"]["by_seed"] == [2.0, 0.67]
     rows = report.comparison_table([SEED, slower])
-    assert "| never, never |  | 2 of 2 |" in rows[-4]
-    assert rows[-3].endswith("| 2.00, 0.67 | 1.15 | 1 of 2 |")
+    tpe = [row for row in rows if "| the same random points | TPE |" in row]
+    assert "| never, never |  | 2 of 2 |" in tpe[1]
+    assert tpe[2].endswith("| 2.00, 0.67 | 1.15 | 1 of 2 |")
+    assert rows[-1].endswith(
+        "| the same random points, median stopping | random points, median stopping | 2.00, 2.00 | 2.00 | 0 of 2 |"
+    )
 
 
 def test_the_page_ends_with_the_result() -> None:
@@ -171,5 +179,6 @@ def test_the_page_ends_with_the_result() -> None:
     figures = json.loads(text.strip().rpartition("RESULT ")[2])
     assert figures["contenders"][PODIUM]["seconds_to_best"] == [20.0, 20.0]
     assert figures["contenders"][KATIB_TPE]["best"] == [0.95, 0.95]
-    assert figures["podium_against"][KATIB_RANDOM]["held"]["mean"] == 1.5
+    assert figures["against"][PODIUM][KATIB_RANDOM]["held"]["mean"] == 1.5
+    assert figures["against"][PODIUM_MEDIAN][KATIB_RANDOM]["held"]["mean"] == 2.0
     assert text.count("| 1 | Podium: the same random points | 0.9000 | 20 | 40 | 5 | 0 of 3 | 40 | 20 |") == 1
