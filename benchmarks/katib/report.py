@@ -67,7 +67,9 @@ def seeds_table(searches: Searches) -> list[str]:
 
 
 def ratios(searches: Searches, own: str, rival: str) -> dict[str, Any]:
-    """Return the figures of the rival, of Katib, divided by those of `own`, of Podium; by seed and as geometric means.
+    """Return the figures of a search of Katib (`rival`) divided by those of one of Podium (`own`).
+
+    Each is given by seed and as the geometric mean.
 
     `best`: until the eventually best trial of each has finished; `as_good`: until Podium has finished a trial at least
     as good as the rival's best, None where it never does; `end`: until the search has ended.
