@@ -23,7 +23,6 @@ from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.cleanup.leases import OPERATOR_LEASE
 from podium_operator.jobs import handlers
 from podium_operator.metrics import Metrics
 from podium_operator.observe.final_log_read import FinalLogReader
@@ -50,7 +49,7 @@ async def serve(settings: OperatorSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     quick = settings.model_copy(update={"request_timeout": min(settings.request_timeout, RETRY_SECONDS)})
     async with connect(settings) as api, connect(quick) as election_api:
-        election = Election(election_api, OPERATOR_LEASE, settings.namespace, settings.identity)
+        election = Election(election_api, "podium-operator", settings.namespace, settings.identity)
         caches, reconciler = _wire(api, settings, metrics)
         metrics.leader.set_function(lambda: float(election.leads()))
 

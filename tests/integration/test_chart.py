@@ -249,7 +249,7 @@ def test_the_scheduler_scores_slots_as_the_placement_does(tool: Tool, placement:
     assert off == ([] if counts else [{"name": "NodeResourcesFit"}])
 
 
-def test_uninstall_resumes_all_trials_and_leaves_no_lease_and_a_new_install_may_suspend_again(tool: Tool) -> None:
+def test_uninstall_resumes_all_trials_and_a_new_install_may_suspend_again(tool: Tool) -> None:
     objects = parse(render(tool, "hooks.thawSeconds=90"))
     thaw, undo = one(objects, "Job", "podium-thaw"), one(objects, "Job", "podium-unthaw")
     assert thaw["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
@@ -269,17 +269,10 @@ def test_uninstall_resumes_all_trials_and_leaves_no_lease_and_a_new_install_may_
     )
     (container,) = release["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python3", "-m", "podium_operator.jobs.finalizers"]
-    leases = one(objects, "Job", "podium-leases")
-    assert leases["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
-    (container,) = leases["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["python3", "-m", "podium_operator.cleanup.leases"]
-    assert {"name": "PODIUM_SCHEDULER_LEASE", "value": "podium-scheduler"} in container["env"]
     # the account of the hooks is a hook itself, created before the jobs and deleted after them
-    before, after = {"pre-delete", "pre-install", "pre-upgrade"}, {"post-delete"}
-    events = {"ServiceAccount": before | after, "ClusterRole": before, "ClusterRoleBinding": before}
-    for kind, expected in (events | {"Role": after, "RoleBinding": after}).items():
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
-        assert set(notes["helm.sh/hook"].split(",")) == expected
+        assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "pre-install", "pre-upgrade"}
         assert int(notes["helm.sh/hook-weight"]) < min(weights)
         assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
 
