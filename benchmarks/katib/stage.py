@@ -109,8 +109,6 @@ class Stage:
         run([*helm, "uninstall", "podium", "--wait", "--timeout=120s"], timeout=130)
         self._until("Podium's pods are gone", lambda: not self._pods(PODIUM))
         self.cluster.kubectl("delete", "gpunodes", "--all", "--timeout=60s", timeout=70)
-        # an operator that is uninstalled has no right left to release its Lease, and the next one would wait for that
-        self.cluster.kubectl("-n", PODIUM, "delete", "leases", "--all", "--timeout=60s", timeout=70)
 
     def job(self, name: str, points: list[Point], policy: str) -> Search:
         """Run a HyperParamJob with these points to its end, and remove it."""

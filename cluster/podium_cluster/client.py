@@ -126,9 +126,10 @@ class Api:
         namespace = manifest["metadata"].get("namespace")
         return await self._object("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
 
-    async def review(self, resource: Resource, spec: JsonObject) -> Manifest:
+    async def review(self, resource: Resource, spec: JsonObject | None = None) -> Manifest:
         """Return the status of a review, such as a TokenReview; the API server answers it and stores nothing."""
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, "spec": spec}
+        about = {} if spec is None else {"spec": spec}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, **about}
         status = (await self._json("POST", resource.path(), body=body)).get("status")
         if not isinstance(status, dict):
             raise ApiError(0, INVALID_ANSWER, f"POST {resource.path()}: the response has no status")

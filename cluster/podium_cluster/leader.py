@@ -17,6 +17,7 @@ from typing import Any
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
+from podium_cluster.leases import create_lease
 from podium_cluster.resources import LEASES
 
 LEASE_SECONDS = 15.0
@@ -121,10 +122,8 @@ class Election:
 
     async def _write(self, holder: str) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": round(LEASE_SECONDS), "renewTime": clock.micro_time()}
-        meta = {"name": self._name, "namespace": self._namespace}
         if self._seen is None:
-            body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": spec}
-            self._note(await self._api.create(LEASES, body, manager=MANAGER))
+            self._note(await create_lease(self._api, self._name, self._namespace, spec, manager=MANAGER))
             return
         # with the resource version, a patch of an object that another candidate changed fails
         patch = {"metadata": {"resourceVersion": self._seen.version}, "spec": spec}

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from podium_cluster.client import Api, ApiError, connect
+from podium_cluster.leases import create_lease
 from podium_cluster.resources import GPUNODES, LEASES, PODS
 from podium_cluster.settings import ClusterSettings
 
@@ -156,6 +157,23 @@ def test_an_agent_can_write_no_lease_that_has_the_name_of_its_node(site: Site) -
         await api.apply(LEASES, {"metadata": about, "spec": spec}, manager="podium-agent")
 
     assert "NodeMismatch: the agent's token is of node" in refused(site, site.token("node-a"), lease, "node-a")
+
+
+def test_the_lease_that_an_agent_creates_belongs_to_its_account(site: Site) -> None:
+    """Kubernetes deletes the Lease with the account, when the release is uninstalled."""
+    name = f"podium-agent-{site.namespace}-node-b"
+
+    async def lease(api: Api, _: str) -> None:
+        await create_lease(api, name, site.namespace, {"holderIdentity": "node-b"}, manager="podium-agent")
+
+    site.kubectl("delete", "--ignore-not-found", "lease", name)
+    end = time.monotonic() + 60
+    while error := site.answer(site.token("node-b"), lease, "node-b"):  # rights apply a moment after their creation
+        assert time.monotonic() < end, error
+        time.sleep(0.1)
+    (owner,) = json.loads(site.kubectl("get", "lease", name, "-o", "json"))["metadata"]["ownerReferences"]
+    account = json.loads(site.kubectl("get", "serviceaccount", site.account, "-o", "json"))["metadata"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("ServiceAccount", site.account, account["uid"])
 
 
 def test_a_token_without_a_node_can_write_nothing(site: Site) -> None:

@@ -103,6 +103,22 @@ def test_errors_contain_the_servers_message(kubeconfig: Path) -> None:
     run(kubeconfig, body)
 
 
+def test_an_apply_with_a_uid_does_not_create_a_deleted_object_again(kubeconfig: Path) -> None:
+    async def body(api: Api) -> None:
+        created = await api.apply(CONFIGMAPS, config_map("once", x="1"), manager="one")
+        again = config_map("once", x="2")
+        again["metadata"]["uid"] = created["metadata"]["uid"]
+        assert (await api.apply(CONFIGMAPS, again, manager="one"))["data"] == {"x": "2"}
+        await api.delete(CONFIGMAPS, "once", "default")
+        with pytest.raises(ApiError) as refused:
+            await api.apply(CONFIGMAPS, again, manager="one")
+        assert refused.value.conflict
+        with pytest.raises(ApiError, match="not found"):
+            await api.get(CONFIGMAPS, "once", "default")
+
+    run(kubeconfig, body)
+
+
 def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
         beat = asyncio.create_task(send_heartbeats(api, node="me", namespace="default", seconds=5))

@@ -23,6 +23,7 @@ from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.events import EventText, emit
+from podium_cluster.leases import create_lease
 from podium_cluster.resources import GPUNODES, LEASES, NODES
 from podium_core.attempts.local_trial import LocalTrial
 from podium_core.placement.node_parser import LEASE_PREFIX
@@ -185,16 +186,27 @@ async def send_heartbeats(api: Api, *, node: str, namespace: str, seconds: int) 
     must not seem to be gone.
     """
     name, backoff = LEASE_PREFIX + node, Backoff(first=FIRST_RETRY, longest=max(FIRST_RETRY, seconds / 2))
+    exists = False
     while True:
         pause: float = seconds
-        manifest = {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"holderIdentity": node, "leaseDurationSeconds": seconds * 4, "renewTime": clock.micro_time()},
-        }
+        about = {"name": name, "namespace": namespace}
+        spec = {"holderIdentity": node, "leaseDurationSeconds": seconds * 4, "renewTime": clock.micro_time()}
         try:
-            await api.apply(LEASES, manifest, manager=MANAGER)
+            if not exists:
+                await _create(api, name, namespace, spec)
+                exists = True
+            await api.apply(LEASES, {"metadata": about, "spec": spec}, manager=MANAGER)
             backoff.reset()
         except ApiError as error:
             pause = min(pause, backoff.pause(error.retry_after))
             log.warning("heartbeat %s/%s not renewed, trying again in %.1f s: %s", namespace, name, pause, error)
         await asyncio.sleep(pause)
+
+
+async def _create(api: Api, name: str, namespace: str, spec: Manifest) -> None:
+    """Create the Lease of the node's agent if it does not exist. Raises ApiError."""
+    try:
+        await create_lease(api, name, namespace, spec, manager=MANAGER)
+    except ApiError as error:
+        if not error.conflict:
+            raise

@@ -209,7 +209,7 @@ class Actuator:
     async def _carry_out(self, cluster: ClusterState, action: Action) -> EndTrial | None:
         match action:
             case WriteRunQueues():
-                await self._write_run_queues(action)
+                await self._write_run_queues(cluster, action)
             case CreateTrial():
                 await self._create_trial(cluster, action)
             case CreatePod():
@@ -239,7 +239,7 @@ class Actuator:
         except ApiError as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
 
-    async def _write_run_queues(self, action: WriteRunQueues) -> None:
+    async def _write_run_queues(self, cluster: ClusterState, action: WriteRunQueues) -> None:
         gpus = [
             GpuRunQueue(
                 uuid=uuid,
@@ -262,8 +262,10 @@ class Actuator:
         spec = GpuNodeSpec(epoch=action.epoch, gpus=gpus)
         # the other fields belong to podium-cli: applying them here would take them away
         body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, exclude_none=True, mode="json")
+        # without the uid, an apply would create a deleted object again
+        about = {"name": action.node, "uid": cluster.node_by_name[action.node].metadata.uid}
         try:
-            await self._api.apply(GPUNODES, {"metadata": {"name": action.node}, "spec": body}, manager=MANAGER)
+            await self._api.apply(GPUNODES, {"metadata": about, "spec": body}, manager=MANAGER)
         except ApiError as error:
             if error.transient:
                 self._caches.remember_unconfirmed(action.node, spec.epoch)

@@ -52,6 +52,11 @@ class ClusterState:
         return {JobKey(job.metadata.namespace, job.metadata.name): job for job in self.jobs}
 
     @cached_property
+    def node_by_name(self) -> Mapping[str, GPUNode]:
+        """Nodes by name."""
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
     def trial_by_key(self) -> Mapping[TrialKey, TrialState]:
         """Trials by namespace, name and uid."""
         return {trial_key(trial): trial for trial in self.trials}

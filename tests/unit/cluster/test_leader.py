@@ -54,6 +54,9 @@ class LeaseServer:
             raise ApiError(404, "NotFound", "no Lease")
         return self.lease
 
+    async def review(self, _: object) -> dict[str, Any]:
+        return {"userInfo": {"username": "system:serviceaccount:podium-system:podium-operator", "uid": "u-1"}}
+
     async def create(self, _: object, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         fault = self._arrive()
         if self.lease is not None:

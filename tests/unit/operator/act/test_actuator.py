@@ -250,6 +250,15 @@ def test_the_next_attempt_waits_for_a_denied_pod_that_may_still_write_a_checkpoi
     assert answers == ([False, False, True] if waits else [True, True, True])
 
 
+def test_run_queues_are_written_to_the_gpunode_that_was_read() -> None:
+    """By its uid: an apply without it would create a deleted GPUNode again."""
+    wire, node = Wire(), make_node()
+    carry_out(wire, make_cluster_state(make_job(), node), WriteRunQueues("node-1", 2, (("GPU-1", ()),)))
+    ((_, _, written),) = wire.calls
+    assert node.metadata.uid
+    assert written["metadata"] == {"name": "node-1", "uid": node.metadata.uid}
+
+
 def test_deletions_come_before_run_queues_and_creations_last() -> None:
     """Otherwise the agent would suspend a trial that it has to resume at once for its SIGTERM."""
     wire = Wire()
