@@ -71,17 +71,29 @@ def _migration_step(trial: Trial, migration: SimMigration) -> list[tuple[Trial, 
     return []
 
 
+def together_with(node: Node) -> list[Node]:
+    """Return the nodes that share a trial with this one, itself first."""
+    return list(dict.fromkeys([node, *[other for trial in node.trials for other in trial.pod.nodes]]))
+
+
 def gpus_in_transition(node: Node) -> frozenset[str]:
-    """Return the GPUs on which a run queue is not in effect yet."""
-    working = _trials_to_run(node)
+    """Return the GPUs on which a run queue is not in effect yet.
+
+    A worker is next as soon as the run queues of its own node say so. The other nodes' may arrive later.
+    """
+    working = _trials_to_run(node, locally=True)
     moving = [t for t in node.trials if t.pod.stage in (PodStage.SUSPENDING, PodStage.RESUMING)]
     next_ones = [t for t in node.trials if t in working and not t.pod.occupies]
     return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.pod.gpus])
 
 
-def _trials_to_run(node: Node) -> set[Trial]:
-    """Return the trials that shall run on all of their GPUs: greedy claims in the global order."""
-    places = [(place, trial.key, trial) for trial in node.trials if (place := _worst_position(trial)) is not None]
+def _trials_to_run(node: Node, *, locally: bool = False) -> set[Trial]:
+    """Return the trials that shall run on all of their GPUs: greedy claims in the global order.
+
+    `locally`: on those GPUs of theirs that are on this node.
+    """
+    only = node if locally else None
+    places = [(place, trial.key, trial) for trial in node.trials if (place := _worst_position(trial, only)) is not None]
     claimed: set[Gpu] = set()
     chosen: set[Trial] = set()
     for _, _, trial in sorted(places):  # no two trials have the same key
@@ -91,10 +103,10 @@ def _trials_to_run(node: Node) -> set[Trial]:
     return chosen
 
 
-def _worst_position(trial: Trial) -> int | None:
+def _worst_position(trial: Trial, only: Node | None) -> int | None:
     """Return the trial's worst position in the run queues of its GPUs; None: it may not run now.
 
-    -1 for a trial that must end.
+    -1 for a trial that must end. `only`: the node whose GPUs count; None: those of all nodes.
     """
     pod = trial.pod
     if pod.stage in (PodStage.CREATING, PodStage.ENDED) or pod.asked_to_migrate:
@@ -103,6 +115,8 @@ def _worst_position(trial: Trial) -> int | None:
         return -1
     worst = -1
     for gpu in pod.gpus:
+        if only is not None and gpu.node is not only:
+            continue
         place = _position(trial, gpu)
         if place is None:
             return None

@@ -33,6 +33,7 @@ from podium_core.planning.planner import decide
 from podium_core.planning.queues.queue_ledger import QueueLedger, with_usage
 from podium_core.planning.ranking import policy_of
 from podium_core.planning.slots.promised_slots import promises
+from podium_simulator.system.agent import together_with
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.scenario import PlannerRules, SimJob, Timing, TrialProgress
 from podium_simulator.system.migration import Migrations
@@ -271,7 +272,8 @@ class Operator:
             return  # it reads what is written when it is back
         for gpu in node.gpus:
             gpu.run_queue, gpu.agent_epoch = run_queues[gpu.uuid], epoch
-        self._pods.run_agent(node)
+        for one in together_with(node):
+            self._pods.run_agent(one)
 
 
 def steps_of(curve: RecordedTrial) -> tuple[float, ...]:

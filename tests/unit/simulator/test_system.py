@@ -358,6 +358,38 @@ def test_a_trial_of_two_workers_is_suspended_on_both_nodes() -> None:
     assert outcome.broken == ()
 
 
+@pytest.mark.parametrize(
+    ("nodes", "workers"),
+    [((NodeSpec("a", 2, 4),), 1), ((NodeSpec("a", 1, 4), NodeSpec("b", 1, 4)), 2)],
+    ids=["one node", "two nodes"],
+)
+def test_a_trial_of_two_gpus_starts_beside_a_search_that_fills_all_slots(
+    nodes: tuple[NodeSpec, ...], workers: int
+) -> None:
+    """It gets its slots when the second of the early trials has ended at the latest; without help, when all have."""
+    early = job(*[curve(*[0.1] * (5 + i)) for i in range(24)], name="early")
+    wide = job(curve(0.3, 0.4), name="wide", gpus_per_trial=2, workers=workers, created=100.0)
+    outcome = simulate(Scenario(nodes, (early, wide), AT_ONCE), checked=True)
+    ends = sorted(trial.ended for trial in outcome.trials if trial.trial.name.startswith("early"))
+    later = [end for end in ends if end > 100.0]
+    first = min(span.start for span in outcome.spans if span.trial.name == "wide-0")
+    assert first < later[8], "each GPU has lost some of its four trials by then"
+    assert first < ends[-1] / 2.0
+    assert outcome.broken == ()
+
+
+def test_two_jobs_take_turns_on_two_nodes_if_one_has_trials_of_two_workers() -> None:
+    """The run queues of two nodes arrive one after another; no plan between takes the last one back."""
+    nodes = (NodeSpec("a", 1, 4), NodeSpec("b", 1, 4))
+    one = job(*[curve(*[0.1] * 30)] * 2, name="one")
+    wide = job(curve(*[0.1] * 30), name="wide", gpus_per_trial=2, workers=2)
+    outcome = simulate(Scenario(nodes, (one, wide), AT_ONCE), checked=True)
+    switches = sum(trial.suspensions for trial in outcome.trials)
+    assert 2 <= switches <= outcome.makespan / 10.0
+    assert outcome.plans < 400
+    assert outcome.broken == ()
+
+
 ERRORS = [
     (
         "too many workers",

@@ -2,6 +2,11 @@
 
 A pod without a slot is not created. It would only wait in the scheduler's queue, and every event of the cluster would
 cause a retry. Existing pods are never deleted to equalize jobs: a later job gets the slots that become free.
+
+A trial of several GPUs needs slots on all of them at the same time. Trials of one GPU would take each slot that becomes
+free, so that it would wait until their jobs end. So while a job waits for the slots of its first trial, the jobs after
+it leave one slot of each GPU free. These GPUs are not idle: the other slots remain in use. Where a GPU has one slot
+only, nothing is kept free.
 """
 
 from __future__ import annotations
@@ -79,6 +84,8 @@ def pod_quotas(
             limits[job.key] = refusal
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
+            if pods[job.key] == 0:
+                free.keep_for(job)
         else:
             pods[job.key] += 1
             if queued is not None:
@@ -151,6 +158,7 @@ class _Free:
             g.uuid: max(0, g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0))
             for g in self._gpus
         }
+        self._kept_for: JobKey | None = None
         self._unplaced: dict[frozenset[str], int] = {}  # slots of unplaced pods, by the GPUs that fit them
         for key, slots in unplaced.items():
             self._reserve(self._fit(jobs[key]), slots)
@@ -167,6 +175,20 @@ class _Free:
         self._reserve(mine, need)
         return True
 
+    def keep_for(self, job: JobView) -> None:
+        """Keep a slot of each GPU free for a trial that needs several at the same time; only for one job. O(GPUs)."""
+        usable = self._usable(job)
+        if self._kept_for is not None or job.gpus.per_trial < 2:
+            return
+        if self._trials(job, {gpu.uuid: gpu.slots for gpu in usable}) == 0:  # it would wait for ever
+            return
+        self._kept_for = job.key
+        for gpu in usable:
+            if gpu.slots > 1:
+                self._free[gpu.uuid] = max(0, self._free[gpu.uuid] - 1)
+        self._overlaps.clear()
+        self._capacities.clear()
+
     def _reserve(self, fitting: frozenset[str], slots: int) -> None:
         self._unplaced[fitting] = self._unplaced.get(fitting, 0) + slots
 
@@ -179,11 +201,15 @@ class _Free:
     def _capacity(self, job: JobView) -> int:
         """Return the free slots for trials of this job: each needs all of its slots at the same time."""
         if job.key not in self._capacities:
-            nodes: dict[str, list[int]] = {}
-            for gpu in self._usable(job):
-                nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
-            self._capacities[job.key] = trials_that_fit(job.gpus, nodes.values()) * job.gpus.per_trial
+            self._capacities[job.key] = self._trials(job, self._free) * job.gpus.per_trial
         return self._capacities[job.key]
+
+    def _trials(self, job: JobView, slots: Mapping[str, int]) -> int:
+        """Return how many trials of this job find these slots at the same time."""
+        nodes: dict[str, list[int]] = {}
+        for gpu in self._usable(job):
+            nodes.setdefault(gpu.node, []).append(slots[gpu.uuid])
+        return trials_that_fit(job.gpus, nodes.values())
 
     def _fit(self, job: JobView) -> frozenset[str]:
         if job.key not in self._fitting:
@@ -220,4 +246,7 @@ class _Free:
         if job.gpus.per_trial > 1:
             text = f"No node has free slots on {job.gpus.per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeSlot", text
-        return "NoFreeSlot", f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
+        text = f"All {total} slots of {len(usable)} fitting GPUs are taken or promised"
+        if self._kept_for is not None:
+            text = f"{text}, or kept free for job {self._kept_for.name}: its first trial needs several at once"
+        return "NoFreeSlot", f"{text}."

@@ -181,6 +181,58 @@ def test_a_trial_with_two_gpus_needs_a_free_slot_on_each(free: tuple[int, ...], 
     assert len(created(sound(make_snapshot(jobs=[make_job(gpus_per_trial=2)], trials=trials, gpus=gpus)))) == pods
 
 
+def test_a_trial_of_several_gpus_finds_slots_though_trials_of_one_take_each_that_becomes_free() -> None:
+    jobs = [make_job("narrow", created=1.0), make_job("wide", created=2.0, gpus_per_trial=2)]
+    waiting = [make_trial(9, job="narrow"), make_trial(0, job="wide")]
+
+    def pods(*running: int) -> list[str]:
+        """Return the pods that are created while these numbers of trials run on GPUs of four slots."""
+        names = [f"g{i}" for i in range(len(running))]
+        there = [
+            make_trial(10 * i + j, job="narrow", gpus=[name], phase=RUN)
+            for i, (name, count) in enumerate(zip(names, running, strict=True), start=1)
+            for j in range(count)
+        ]
+        gpus = [make_gpu(name, slots=4) for name in names]
+        return created(sound(make_snapshot(jobs=jobs, trials=[*there, *waiting], gpus=gpus)))
+
+    assert pods(4, 4) == []
+    assert pods(3, 4) == [], "the first slot is kept"
+    assert pods(3, 3) == ["wide-0"], "until there are two"
+    assert pods(2, 4) == ["narrow-9"], "one slot of each GPU is enough"
+
+
+@pytest.mark.parametrize(
+    ("change", "slots"),
+    [
+        ({"gpus_per_trial": 3}, 4),  # no node has three
+        ({"gpus_per_trial": 2, "products": ("H100",)}, 4),
+        ({"gpus_per_trial": 2}, 1),  # the GPU would be idle
+        ({"gpus_per_trial": 2, "suspended": True}, 4),
+    ],
+)
+def test_no_slot_is_kept_in_vain(change: dict[str, Any], slots: int) -> None:
+    jobs = [make_job("narrow", created=1.0), make_job("wide", created=2.0, **change)]
+    there = [make_trial(i, job="narrow", gpus=["g1"], phase=RUN) for i in range(slots)]
+    gpus = [make_gpu("g0", slots=slots, product="A100"), make_gpu("g1", slots=slots, product="A100")]
+    waiting = [make_trial(10 + i, job="narrow") for i in range(slots)]
+    made = created(sound(make_snapshot(jobs=jobs, trials=[*there, *waiting, make_trial(0, job="wide")], gpus=gpus)))
+    assert len(made) == slots
+
+
+def test_slots_are_kept_for_the_first_trial_of_a_job_only_and_the_others_say_so() -> None:
+    jobs = [make_job("narrow", created=1.0), make_job("wide", created=2.0, gpus_per_trial=2)]
+    gpus = [make_gpu("g0", slots=2), make_gpu("g1", slots=2)]
+    there = [make_trial(i, job="narrow", gpus=[f"g{i % 2}"], phase=RUN) for i in range(3)]
+    waiting = [make_trial(9, job="narrow"), make_trial(0, job="wide")]
+    kept = sound(make_snapshot(jobs=jobs, trials=[*there, *waiting], gpus=gpus))
+    (said,) = [rank.message for rank in kept.ranks if rank.trial.name == "narrow-9"]
+    assert "kept free for job wide: its first trial needs several at once" in said
+    first = make_trial(1, job="wide", gpus=["g0", "g1"], phase=RUN)
+    on_two = [make_trial(i, job="narrow", gpus=["g0"], phase=RUN) for i in range(1)]
+    assert created(sound(make_snapshot(jobs=jobs, trials=[*on_two, first, *waiting], gpus=gpus))) == ["narrow-9"]
+
+
 def test_a_job_whose_pods_cannot_start_blocks_no_other_job() -> None:
     jobs = [make_job("bad", created=1.0, parallel=None), make_job("good", created=2.0, parallel=None)]
     unplaced = [make_trial(i, job="bad", pod=f"bad-{i}-0") for i in range(4)]
