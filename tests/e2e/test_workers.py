@@ -20,7 +20,7 @@ worker_searches = load(Path(__file__).with_name("worker_searches.py"))
 pytestmark = pytest.mark.e2e
 SUSPENSIONS = 20
 EPOCHS = 400  # of 0.25 s: more than 20 time slices, which take about 4 s with their switches
-PAIR, SINGLE = "pair", "single"
+PAIR, SINGLE, CROWD, LATE = "pair", "single", "crowd", "late"
 Stage = Any
 
 
@@ -88,6 +88,23 @@ def holders(nodes: list[dict[str, Any]]) -> dict[str, set[str]]:
 def crossed(held: dict[str, set[str]]) -> bool:
     """Return whether two trials of several workers hold a GPU each."""
     return len(set().union(*held.values())) > 1
+
+
+def test_a_trial_of_two_workers_finds_slots_beside_a_search_that_takes_all_that_become_free(stage: Stage) -> None:
+    scene, slots, trials = stage.scene, 8, 32
+    crowd = scene.search(CROWD, trials=trials, seconds=0.1, policy={"name": "fifo"})
+
+    def placed() -> int:
+        return sum("nodeName" in pod["spec"] for pod in scene.pods(CROWD))
+
+    scene.until(crowd, "all slots are taken", lambda: placed() == slots, 120)
+    logs = scene.start(stage.job(LATE, 5, 1))
+    scene.until(logs, "the late trial trains", lambda: any(scene.last_step(one) > 0 for one in scene.trials(LATE)), 240)
+    ended = sum(trial["status"].get("phase") == "Succeeded" for trial in scene.trials(CROWD))
+    print(f"it trained when {ended} of {trials} trials of the other search had ended")
+    assert ended < trials - slots, "the other search had trials without a slot until then"
+    assert scene.wait_for_end(logs, 240)["status"]["phase"] == "Succeeded"
+    scene.finish(LATE, CROWD)
 
 
 @pytest.mark.parametrize("how", ["deleted", "killed"])

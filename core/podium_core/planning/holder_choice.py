@@ -149,7 +149,8 @@ class HolderChoice:
                 leader = holder
             if leader is None:
                 continue
-            self._holders[uuid] = CurrentHolder(leader, self._held_for(leader, gpu))
+            held_for = self._held_for(leader, gpu)
+            self._holders[uuid] = CurrentHolder(leader, held_for, max(held_for, self._held_by_job(leader, gpu)))
             self._held.add(leader.job.key, 1)
 
     def _held_for(self, leader: Standing, gpu: GpuView) -> float:
@@ -168,6 +169,15 @@ class HolderChoice:
         if len(since) < len(mine):
             return max(0.0, self.snapshot.now - min(since) - GATHERING_SECONDS)
         return max(0.0, self.snapshot.now - max(since))
+
+    def _held_by_job(self, leader: Standing, gpu: GpuView) -> float:
+        """Return the seconds of the job's tenure of the GPU; 0 if the trial does not hold it yet.
+
+        A trial of several workers that just got its GPUs must do a step first, so only its own time counts.
+        """
+        if gpu.holder != leader.trial.key or gpu.job_since is None or leader.job.gpus.workers > 1:
+            return 0.0
+        return max(0.0, self.snapshot.now - gpu.job_since)
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
         """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""
@@ -235,7 +245,7 @@ class HolderChoice:
             if not same:
                 self._awaited.update(self._uuids(current.standing))
             time_slice = (time_slice_of if same else job_time_slice)(current, self.snapshot.costs)
-            wake = self.snapshot.now + time_slice - current.held_for
+            wake = self.snapshot.now + time_slice - (current.held_for if same else current.held_by_job)
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
 

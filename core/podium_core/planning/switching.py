@@ -42,11 +42,13 @@ class Verdict(NamedTuple):
 class CurrentHolder(NamedTuple):
     """The trial that has a GPU, by its run queue or in fact.
 
-    `held_for`: seconds, 0 if it was only just decided.
+    `held_for`: seconds, 0 if it was only just decided. `held_by_job`: seconds of its job's tenure, at least as
+    long. Time slices between jobs and queues count these.
     """
 
     standing: Standing
     held_for: float
+    held_by_job: float
 
 
 def judge_switch(
@@ -111,7 +113,7 @@ def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: H
     waits_longest = rival.ranked.level == STARVED  # its job gives back what it takes this way
     if holder_side.gpus <= rival_side.gpus and not waits_longest:
         return Verdict(False, "FairShareReached", lambda: f"{text}.")
-    if current.held_for < time_slice:
+    if current.held_by_job < time_slice:
         return Verdict(
             False, "MinTimeSlice", lambda: f"{text}; a time slice between jobs lasts at least {time_slice:g} s.", True
         )
@@ -126,7 +128,7 @@ def _between_priorities(rival: Standing, current: CurrentHolder, costs: Costs) -
     text = f"job {holder.job.key.name} has priority {holder_side}, job {rival.job.key.name} has {rival_side}"
     if rival_side < holder_side:
         return Verdict(False, "PriorityTooLow", lambda: f"{text}.")
-    if current.held_for < time_slice:
+    if current.held_by_job < time_slice:
         return Verdict(
             False, "MinTimeSlice", lambda: f"{text}; a time slice between jobs lasts at least {time_slice:g} s.", True
         )

@@ -218,6 +218,7 @@ class GpuFields(TypedDict, total=False):
     product: str
     holder: TrialKey | None
     holder_since: float | None
+    job_since: float | None
     trials: Sequence[TrialKey]
     run_queue: Sequence[TrialKey]
     in_effect: bool

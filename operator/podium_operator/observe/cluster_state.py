@@ -30,6 +30,7 @@ class ClusterState:
     - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
     - `queues`: GPUQueues
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
+    - `job_since`: since when trials of its job have held the GPU, likewise
     """
 
     now: float
@@ -44,6 +45,7 @@ class ClusterState:
     unplaced_pods: tuple[UnplacedPodState, ...] = ()
     deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    job_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     queues: tuple[GPUQueue, ...] = ()
 
     @cached_property

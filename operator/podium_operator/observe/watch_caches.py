@@ -28,7 +28,8 @@ from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
-from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, trial_key
+from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key, trial_key
+from podium_operator.observe.job_times import JobTimes, NodeGpu
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
@@ -40,9 +41,6 @@ from podium_operator.settings import OperatorSettings
 # longer than the lag of a healthy watch. After this time the cached run queue is taken to be the one in force, and it
 # is written again if needed. Its epoch still follows the last one, because two run queues must never share an epoch
 REMEMBER_SECONDS = 10.0
-
-
-NodeGpu = tuple[str, str]  # node, GPU
 
 
 @dataclass(slots=True)
@@ -135,6 +133,7 @@ class WatchCaches:
         self._end_observed_at: dict[str, float] = {}
         self._deleted_pods: dict[TrialKey, PodState] = {}
         self._holder_times = HolderTimes()
+        self._job_times = JobTimes()
         self._pods.follow(self._pod_changed)
 
     @property
@@ -198,6 +197,7 @@ class WatchCaches:
         }
         trials = self._trials.values()
         there = {trial_key(trial) for trial in trials}
+        holder_since = self._holder_times.update(nodes, now)
         self._deleted_pods = {key: pod for key, pod in self._deleted_pods.items() if key in there}
         return ClusterState(
             now=now,
@@ -210,9 +210,14 @@ class WatchCaches:
             reservations=tuple(self._reservation_pods.values()),
             unplaced_pods=() if self._unplaced_pods is None else tuple(self._unplaced_pods.values()),
             deleted_pods=dict(self._deleted_pods),
-            holder_since=self._holder_times.update(nodes, now),
+            holder_since=holder_since,
+            job_since=self._job_times.update(nodes, holder_since, self._job_of),
             queues=tuple(q for q in self._queues.values() if q.metadata.deletion_timestamp is None),
         )
+
+    def _job_of(self, key: TrialKey) -> JobKey | None:
+        trial = self._trials.get(key.namespace, key.name)
+        return job_key(trial) if trial is not None and trial.metadata.uid == key.uid else None
 
     def _pod_changed(self, _: Key, before: PodState | None, after: PodState | None) -> None:
         """Keep the last state of a deleted pod: a pod may end and be deleted between two reconciles."""

@@ -202,7 +202,7 @@ def _choose(state: ReplayState, gpu: SimGpu) -> SimTrial | None:
     if rules.bare_rank:
         return chosen if (best.level, -best.score) < (own.level, -own.score) else holder
     held = state.now - gpu.since if rules.measured_slices else math.inf
-    incumbent = CurrentHolder(Standing(holder.view, setup.job, policy, own), held)
+    incumbent = CurrentHolder(Standing(holder.view, setup.job, policy, own), held, held)
     rival = Standing(chosen.view, setup.job, policy, best)
     return chosen if judge_switch(rival, incumbent, costs, HeldGpus(), lambda: 1.0).switch else holder
 

@@ -14,6 +14,7 @@ from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPh
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.pod_view import PodView, WorkerView
 from podium_core.domain.snapshot import Attempts, Intent, JobView, Relocation, TrialResult, TrialUsage, TrialView
+from podium_core.domain.tenure import Tenure
 from podium_core.policies.base import Policy
 from podium_simulator.system.inputs.scenario import NodeSpec, SimJob
 from podium_simulator.system.stages import OCCUPIES, PodStage
@@ -58,6 +59,7 @@ class Gpu:
     agent_epoch: int = 0
     effective_epoch: int = 0
     preempts: bool = False
+    tenure: Tenure | None = None
     reported: GpuUse | None = None
     changed: float = 0.0
 

@@ -378,6 +378,17 @@ def test_a_trial_of_two_gpus_starts_beside_a_search_that_fills_all_slots(
     assert outcome.broken == ()
 
 
+def test_a_trial_of_two_gpus_is_not_kept_waiting_by_trials_that_are_shorter_than_a_time_slice() -> None:
+    """A time slice between jobs counts for all trials of the job, so it does not start again with each of them."""
+    early = job(*[curve(*[0.1] * 6, gap=1.0)] * 200, name="early")
+    wide = job(*[curve(*[0.3] * 50, gap=1.0)] * 2, name="wide", gpus_per_trial=2, created=20.0)
+    outcome = simulate(Scenario((NodeSpec("a", 2, 4),), (early, wide), AT_ONCE), checked=True)
+    first = min(span.start for span in outcome.spans if span.trial.name.startswith("wide"))
+    assert first < 20.0 + 2 * 30.0, "one time slice, after two trials have ended"
+    assert {end.job.name: end.ended for end in outcome.jobs}["wide"] < 400.0, "the jobs take turns"
+    assert outcome.broken == ()
+
+
 def test_two_jobs_take_turns_on_two_nodes_if_one_has_trials_of_two_workers() -> None:
     """The run queues of two nodes arrive one after another; no plan between takes the last one back."""
     nodes = (NodeSpec("a", 1, 4), NodeSpec("b", 1, 4))

@@ -153,7 +153,7 @@ class QueuedChoice(HolderChoice):
                 if len(uuids) == 1:
                     waiting.setdefault(uuids[0], set()).add(name)
         for uuid, current in self._holders.items():
-            is_over = current.held_for >= job_time_slice(current, self.snapshot.costs)
+            is_over = current.held_by_job >= job_time_slice(current, self.snapshot.costs)
             if is_over and _preemptible(current.standing):
                 name = self.rules.queue_of[current.standing.job.key]
                 reached.setdefault(name, set()).update(waiting.get(uuid, ()))
@@ -193,7 +193,7 @@ class QueuedChoice(HolderChoice):
         verdict = judge_between_queues(mine, theirs, current, time_slice, exchange=self.exchanging)
         if verdict.protected:
             self._awaited.update(self._uuids(current.standing))
-            self._wake(self.snapshot.now + time_slice - current.held_for)
+            self._wake(self.snapshot.now + time_slice - current.held_by_job)
         return verdict
 
     def _claim(self, standing: Standing, why: Why) -> None:
@@ -265,7 +265,7 @@ def judge_between_queues(
     exchanged = exchange and theirs.held == theirs.target and theirs.gives
     if (theirs.held <= theirs.target and not exchanged) or mine.held >= mine.target:
         return Verdict(False, "QueueShareReached", lambda: f"{text}.")
-    if current.held_for < time_slice:
+    if current.held_by_job < time_slice:
         return Verdict(
             False, "MinTimeSlice", lambda: f"{text}; a time slice between queues lasts at least {time_slice:g} s.", True
         )

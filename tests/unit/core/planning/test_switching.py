@@ -9,7 +9,7 @@ from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
 from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.testing.builders import change_gpu, change_trial
+from podium_core.testing.builders import change_gpu, change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 OLD, NEW = 0, 1
 # phases of old and new, the reported holder and since when, and whether the run queue is reported as applied
@@ -70,3 +70,19 @@ def test_a_rival_without_remaining_time_is_judged_without_a_minimum_time_slice(m
     job = replace(base.jobs[0], policy="hermes", settings={"minTimeSlice": 0}, max_steps=10.0)
     made = sound(replace(base, jobs=(job,), costs=Costs(measured, measured)))
     assert orders(made) == ({} if measured else {"gpu-0": ["job-1", "job-0"]})
+
+
+@pytest.mark.parametrize(
+    ("job_since", "switches"), [(None, False), (995.0, False), (960.0, True)], ids=["unknown", "5 s", "40 s"]
+)
+def test_a_time_slice_between_jobs_counts_for_all_trials_of_the_job(job_since: float | None, switches: bool) -> None:
+    """The holder itself has had the GPU for 5 s."""
+    jobs = [make_job("a", created=1.0, policy="fifo"), make_job("b", created=2.0, policy="fifo")]
+    holder, rival = make_trial(1, job="a", gpus=["gpu-0"], phase=RUN), make_trial(0, job="b", gpus=["gpu-0"])
+    gated = replace(rival, phase=P.GATED)
+    gpu = make_gpu(
+        holder=holder.key, holder_since=995.0, job_since=job_since, run_queue=[holder.key, gated.key], in_effect=True
+    )
+    made = sound(make_snapshot(jobs=jobs, trials=[holder, gated], gpus=[gpu], now=1000.0))
+    assert orders(made) == ({"gpu-0": ["b-0", "a-1"]} if switches else {})
+    assert why(made, "b-0") == ("FairShare" if switches else "MinTimeSlice")
