@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
 from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key, trial_key
-from podium_operator.observe.job_times import JobTimes, NodeGpu
+from podium_operator.observe.holder_times import HolderTimes, JobTimes
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
@@ -41,40 +41,6 @@ from podium_operator.settings import OperatorSettings
 # longer than the lag of a healthy watch. After this time the cached run queue is taken to be the one in force, and it
 # is written again if needed. Its epoch still follows the last one, because two run queues must never share an epoch
 REMEMBER_SECONDS = 10.0
-
-
-@dataclass(slots=True)
-class HolderTimes:
-    """Time at which the holder of each GPU got it, by the operator's clock.
-
-    The operator measures minimum time slices by its own clock, and the clocks of nodes differ. So it uses only a
-    difference of two of the agent's times: how long the holder had held the GPU when the report was written
-    (`updatedAt` minus `since`). A report is observed after it was written. The time slice therefore started at least
-    that long before the observation, and the earliest start that any report implies is kept. A new operator first
-    reads an old report, so it underestimates the time slice by the age of that report until the agent's next one. The
-    offset between the clocks never matters.
-
-    Each entry holds the trial's uid, the start by the agent's clock and the start by the operator's.
-    """
-
-    _known: dict[NodeGpu, tuple[str, datetime, float]] = field(default_factory=dict)
-
-    def update(self, nodes: Iterable[GPUNode], now: float) -> Mapping[NodeGpu, float]:
-        """Return, by node and GPU, when the holder's time slice started (the operator's clock)."""
-        current: dict[NodeGpu, tuple[str, datetime, float]] = {}
-        for node in nodes:
-            written = node.status.updated_at
-            for gpu in node.status.gpus:
-                if gpu.holder is None:
-                    continue
-                node_gpu, uid, since = (node.metadata.name, gpu.uuid), gpu.holder.uid, gpu.holder.since
-                began = now - (max(0.0, (written - since).total_seconds()) if written else 0.0)
-                before = self._known.get(node_gpu)
-                if before is not None and before[:2] == (uid, since):
-                    began = min(began, before[2])
-                current[node_gpu] = uid, since, began
-        self._known = current
-        return {node_gpu: began for node_gpu, (_, _, began) in current.items()}
 
 
 @dataclass(frozen=True, slots=True)

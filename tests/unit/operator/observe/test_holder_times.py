@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from podium_core.domain.keys import JobKey, TrialKey
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus, Holder, SlotState, TrialOnGpu
-from podium_operator.observe.job_times import JobTimes
+from podium_operator.observe.holder_times import JobTimes
 
 GPU = ("node-1", "GPU-1")
 JOBS = {name: JobKey("default", name[0]) for name in ("a-0", "a-1", "a-2", "b-0")}
