@@ -186,18 +186,20 @@ async def send_heartbeats(api: Api, *, node: str, namespace: str, seconds: int) 
     must not seem to be gone.
     """
     name, backoff = LEASE_PREFIX + node, Backoff(first=FIRST_RETRY, longest=max(FIRST_RETRY, seconds / 2))
-    exists = False
+    uid = ""  # of the Lease; a deleted one is created again, with its owner
     while True:
         pause: float = seconds
-        about = {"name": name, "namespace": namespace}
         spec = {"holderIdentity": node, "leaseDurationSeconds": seconds * 4, "renewTime": clock.micro_time()}
         try:
-            if not exists:
+            if not uid:
                 await _create(api, name, namespace, spec)
-                exists = True
-            await api.apply(LEASES, {"metadata": about, "spec": spec}, manager=MANAGER)
+            about = {"name": name, "namespace": namespace, **({"uid": uid} if uid else {})}
+            stored = await api.apply(LEASES, {"metadata": about, "spec": spec}, manager=MANAGER)
+            uid = stored["metadata"].get("uid", "")
             backoff.reset()
         except ApiError as error:
+            if error.conflict:
+                uid = ""
             pause = min(pause, backoff.pause(error.retry_after))
             log.warning("heartbeat %s/%s not renewed, trying again in %.1f s: %s", namespace, name, pause, error)
         await asyncio.sleep(pause)

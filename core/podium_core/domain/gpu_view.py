@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from podium_core.domain.keys import TrialKey
+from podium_core.domain.tenure import Tenure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class GpuView:
     product: str = ""
     holder: TrialKey | None = None
     holder_since: float | None = None
-    job_since: float | None = None  # when the tenure of the holder's job began (`domain.tenure`); None: not known
+    tenure: Tenure | None = None  # of the holder's job; None: not known
     trials: tuple[TrialKey, ...] = ()  # trials with a slot on this GPU, in any state
     run_queue: RunQueueView = _EMPTY_QUEUE
     memory: GpuMemory = _UNKNOWN_MEMORY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -60,6 +60,7 @@ class HolderChoice:
     uuids: Mapping[TrialKey, tuple[str, ...]]
     ready: frozenset[TrialKey]
     paces: Paces
+    unfinished: Container[TrialKey] = ()
     claims: set[TrialKey] = field(default_factory=set)
     barred: frozenset[TrialKey] = frozenset()  # trials that may be in no run queue, since their queue has its quota
     wake_at: float | None = None
@@ -175,9 +176,10 @@ class HolderChoice:
 
         A trial of several workers that just got its GPUs must do a step first, so only its own time counts.
         """
-        if gpu.holder != leader.trial.key or gpu.job_since is None or leader.job.gpus.workers > 1:
+        tenure = gpu.tenure
+        if gpu.holder != leader.trial.key or tenure is None or leader.job.gpus.workers > 1:
             return 0.0
-        return max(0.0, self.snapshot.now - gpu.job_since)
+        return max(0.0, self.snapshot.now - tenure.start(self.unfinished))
 
     def _keeps_time_slice(self, holder: Standing) -> bool:
         """Return whether the trial holds all of its GPUs, and no pending run queue takes them from it."""

@@ -63,9 +63,9 @@ def plan_run_queues(
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within both parts
     paces = Paces(snapshot.trials_by_job)
-    choice = HolderChoice(snapshot, gpus, eligible, uuids, ready, paces)
+    choice = HolderChoice(snapshot, gpus, eligible, uuids, ready, paces, standings)
     if rules is not None:
-        choice = QueuedChoice(snapshot, gpus, eligible, uuids, ready, paces, rules=rules)
+        choice = QueuedChoice(snapshot, gpus, eligible, uuids, ready, paces, standings, rules=rules)
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
     waiting: list[TrialKey] = []

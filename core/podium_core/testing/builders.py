@@ -30,6 +30,7 @@ from podium_core.domain.snapshot import (
     TrialOrigin,
     TrialView,
 )
+from podium_core.domain.tenure import Tenure
 from podium_core.placement.views import GpuReading
 
 NAMESPACE = "lab"
@@ -218,7 +219,7 @@ class GpuFields(TypedDict, total=False):
     product: str
     holder: TrialKey | None
     holder_since: float | None
-    job_since: float | None
+    tenure: Tenure | None
     trials: Sequence[TrialKey]
     run_queue: Sequence[TrialKey]
     in_effect: bool

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from podium_core.domain.keys import JobKey, TrialKey
+from podium_core.domain.tenure import Tenure
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu
 from podium_core.schema.gpuqueue import GPUQueue
 from podium_core.schema.job import HyperParamJob
@@ -30,7 +31,7 @@ class ClusterState:
     - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
     - `queues`: GPUQueues
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
-    - `job_since`: since when trials of its job have held the GPU, likewise
+    - `tenures`: tenure of its job, likewise
     """
 
     now: float
@@ -45,7 +46,7 @@ class ClusterState:
     unplaced_pods: tuple[UnplacedPodState, ...] = ()
     deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    job_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    tenures: Mapping[tuple[str, str], Tenure] = field(default_factory=dict)
     queues: tuple[GPUQueue, ...] = ()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Since when the holder of each GPU, and the tenure of its job, lasts, by the operator's clock.
+"""Since when each GPU has its holder, and the tenure of its job, by the operator's clock.
 
 A new operator knows only the present holder, so a time slice between jobs may be longer once.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from podium_core.domain.keys import JobKey, TrialKey
-from podium_core.domain.tenure import Tenure, continued
+from podium_core.domain.tenure import Tenure, held, idle
 from podium_core.schema.gpunode import GPUNode
 
 NodeGpu = tuple[str, str]  # node, GPU
@@ -51,8 +51,8 @@ class HolderTimes:
 
 
 @dataclass(slots=True)
-class JobTimes:
-    """Tenure of each GPU, kept while the GPU has no holder for a moment."""
+class Tenures:
+    """Tenure of each GPU."""
 
     _known: dict[NodeGpu, Tenure] = field(default_factory=dict)
 
@@ -61,23 +61,24 @@ class JobTimes:
         nodes: Iterable[GPUNode],
         holder_since: Mapping[NodeGpu, float],
         job_of: Callable[[TrialKey], JobKey | None],
-    ) -> Mapping[NodeGpu, float]:
-        """Return, by node and GPU, when the tenure of the holder's job began.
+        now: float,
+    ) -> Mapping[NodeGpu, Tenure]:
+        """Return the tenures, by node and GPU; none for a GPU without a holder, or one whose job is not known.
 
         `holder_since`: when each holder got its GPU. `job_of`: returns the job of a trial, None if it is not known.
         """
         current: dict[NodeGpu, Tenure] = {}
-        found: dict[NodeGpu, float] = {}
+        found: dict[NodeGpu, Tenure] = {}
         for node in nodes:
             for gpu in node.status.gpus:
                 at = node.metadata.name, gpu.uuid
                 tenure = self._known.get(at)
-                if (holder := gpu.holder) is not None and at in holder_since:
+                if (holder := gpu.holder) is None:
+                    tenure = idle(tenure, now)
+                else:
                     key = TrialKey(holder.namespace, holder.trial, holder.uid)
                     if (job := job_of(key)) is not None:
-                        present = {TrialKey(one.namespace, one.trial, one.uid) for one in gpu.trials}
-                        tenure = continued(tenure, job, key, holder_since[at], present)
-                        found[at] = tenure.start(present)
+                        tenure = found[at] = held(tenure, job, key, holder_since[at])
                 if tenure is not None:
                     current[at] = tenure
         self._known = current

@@ -224,7 +224,7 @@ def _gpus(cluster: ClusterState, node: GPUNode) -> Iterable[GpuView]:
             holder_since=cluster.holder_since.get((node.metadata.name, gpu.uuid), holder.since.timestamp())
             if holder
             else None,
-            job_since=cluster.job_since.get((node.metadata.name, gpu.uuid)) if holder else None,
+            tenure=cluster.tenures.get((node.metadata.name, gpu.uuid)),
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             run_queue=_run_queue(node, gpu, run_queues.get(gpu.uuid, GpuRunQueue(uuid=gpu.uuid))),
             memory=GpuMemory(gpu.memory_total, gpu.memory_claimed, gpu.memory_movable),

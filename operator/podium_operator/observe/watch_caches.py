@@ -29,7 +29,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
 from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key, trial_key
-from podium_operator.observe.holder_times import HolderTimes, JobTimes
+from podium_operator.observe.holder_times import HolderTimes, Tenures
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.trial_state import TrialState, parse_trial
@@ -99,7 +99,7 @@ class WatchCaches:
         self._end_observed_at: dict[str, float] = {}
         self._deleted_pods: dict[TrialKey, PodState] = {}
         self._holder_times = HolderTimes()
-        self._job_times = JobTimes()
+        self._tenures = Tenures()
         self._pods.follow(self._pod_changed)
 
     @property
@@ -177,7 +177,7 @@ class WatchCaches:
             unplaced_pods=() if self._unplaced_pods is None else tuple(self._unplaced_pods.values()),
             deleted_pods=dict(self._deleted_pods),
             holder_since=holder_since,
-            job_since=self._job_times.update(nodes, holder_since, self._job_of),
+            tenures=self._tenures.update(nodes, holder_since, self._job_of, now),
             queues=tuple(q for q in self._queues.values() if q.metadata.deletion_timestamp is None),
         )
 

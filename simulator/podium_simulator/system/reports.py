@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from podium_core.domain.gpu_view import Availability, GpuMemory, GpuView, RunQueueView
 from podium_core.domain.phase import TrialPhase, check
-from podium_core.domain.tenure import continued
+from podium_core.domain.tenure import held, idle
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.inputs.scenario import Timing
 from podium_simulator.system.stages import PHASES, PodStage
@@ -109,7 +109,7 @@ class Reports:
                 self._see(trial, PHASES[stage])
         for node in nodes.values():
             for gpu in node.gpus:
-                gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node)
+                gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node, self._queue.now)
         if more:
             self._changed()
         else:
@@ -126,14 +126,15 @@ def _old_view(gpu: Gpu, node: Node) -> GpuView:
     return replace(gpu.view, health="Unknown" if node.unheard else gpu.view.health)
 
 
-def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
+def _gpu_view(gpu: Gpu, node: Node, now: float) -> GpuView:
     old = gpu.view
     here = [trial for trial in gpu.trials if trial.pod.stage is not PodStage.ENDED]
     at_work = [t for t in here if t.gpu_time.held_since is not None]
     holder = min(at_work, key=lambda t: (t.gpu_time.held_since, t.key), default=None)
-    present = tuple([trial.key for trial in here])
     if holder is not None and (since := holder.gpu_time.held_since) is not None:
-        gpu.tenure = continued(gpu.tenure, holder.job.view.key, holder.key, since, present)
+        gpu.tenure = held(gpu.tenure, holder.job.view.key, holder.key, since)
+    else:
+        gpu.tenure = idle(gpu.tenure, now)
     return GpuView(
         node=old.node,
         uuid=old.uuid,
@@ -142,8 +143,8 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         free_slots=max(0, old.slots - len(here)),
         holder=None if holder is None else holder.key,
         holder_since=None if holder is None else holder.gpu_time.held_since,
-        job_since=None if holder is None or gpu.tenure is None else gpu.tenure.start(present),
-        trials=present,
+        tenure=None if holder is None else gpu.tenure,
+        trials=tuple([trial.key for trial in here]),
         run_queue=RunQueueView(
             old.run_queue.trials,
             in_effect=gpu.effective_epoch == gpu.newest_epoch,

@@ -5,7 +5,7 @@ cause a retry. Existing pods are never deleted to equalize jobs: a later job get
 
 A trial of several GPUs needs slots on all of them at the same time. Trials of one GPU would take each slot that becomes
 free, so that it would wait until their jobs end. So while a job waits for the slots of its first trial, the jobs after
-it leave one slot of each GPU free. These GPUs are not idle: the other slots remain in use. Where a GPU has one slot
+it leave one slot of each GPU free. Trials in the other slots can use these GPUs meanwhile. Where a GPU has one slot
 only, nothing is kept free.
 """
 
@@ -22,7 +22,7 @@ from podium_core.domain.keys import JobKey
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
-from podium_core.planning.exploitation import most_at_once
+from podium_core.planning.exploitation import founders_to_come, most_at_once
 from podium_core.planning.queues.job_priority import slot_order
 from podium_core.planning.queues.queue_rules import QueueRules
 from podium_core.planning.queues.slot_limits import QueueSlots
@@ -84,7 +84,7 @@ def pod_quotas(
             limits[job.key] = refusal
         elif not free.take(job):
             limits[job.key] = free.refusal(job)
-            if pods[job.key] == 0:
+            if pods[job.key] == 0 and _can_start(job, closing, snapshot.now):
                 free.keep_for(job)
         else:
             pods[job.key] += 1
@@ -110,6 +110,13 @@ def _order(
 
 def _open(job: JobView, closing: Closing) -> bool:
     return job.state.accepted and not job.state.suspended and not job.state.finished and job.key not in closing.jobs
+
+
+def _can_start(job: JobView, closing: Closing, now: float) -> bool:
+    """Return whether some trial could get a pod now: its user has not suspended it, and a retry is due."""
+    live = closing.live.get(job.key, ())
+    able = any(not trial.intent.suspend and trial.attempts.retry_at <= now for trial in live)
+    return able or founders_to_come(job, closing.trials_by_job.get(job.key, ())) > 0
 
 
 def _is_stuck(trial: TrialView) -> bool:
@@ -159,6 +166,7 @@ class _Free:
             for g in self._gpus
         }
         self._kept_for: JobKey | None = None
+        self._kept: frozenset[str] = frozenset()  # GPUs that have a slot that is kept free
         self._unplaced: dict[frozenset[str], int] = {}  # slots of unplaced pods, by the GPUs that fit them
         for key, slots in unplaced.items():
             self._reserve(self._fit(jobs[key]), slots)
@@ -176,16 +184,23 @@ class _Free:
         return True
 
     def keep_for(self, job: JobView) -> None:
-        """Keep a slot of each GPU free for a trial that needs several at the same time; only for one job. O(GPUs)."""
-        usable = self._usable(job)
-        if self._kept_for is not None or job.gpus.per_trial < 2:
+        """Keep slots free for a trial that needs several at the same time; only for one job. O(GPUs).
+
+        It gets one slot of each GPU that has several, on all nodes that could take one of its workers.
+        """
+        need = job.gpus
+        if self._kept_for is not None or need.per_trial < 2:
             return
-        if self._trials(job, {gpu.uuid: gpu.slots for gpu in usable}) == 0:  # it would wait for ever
-            return
-        self._kept_for = job.key
-        for gpu in usable:
+        nodes: dict[str, list[str]] = {}
+        for gpu in self._usable(job):
             if gpu.slots > 1:
-                self._free[gpu.uuid] = max(0, self._free[gpu.uuid] - 1)
+                nodes.setdefault(gpu.node, []).append(gpu.uuid)
+        able = [uuids for uuids in nodes.values() if len(uuids) >= need.per_worker]
+        if len(able) < need.workers:  # it would wait for ever
+            return
+        self._kept_for, self._kept = job.key, frozenset([uuid for uuids in able for uuid in uuids])
+        for uuid in self._kept:
+            self._free[uuid] = max(0, self._free[uuid] - 1)
         self._overlaps.clear()
         self._capacities.clear()
 
@@ -239,14 +254,15 @@ class _Free:
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a slot for trials: other pods have them all."
             return "NoFreeSlot", text
+        kept = ""
+        if self._kept_for is not None and job.key != self._kept_for and not self._kept.isdisjoint(self._fit(job)):
+            namespace, name = self._kept_for
+            kept = f" One of each GPU is kept free for job {namespace}/{name}, whose trials need several at once."
         if job.gpus.workers > 1:
             each, nodes = count(job.gpus.per_worker, "GPU"), job.gpus.workers
             text = f"No {nodes} nodes have free slots on {each} each, of {len(usable)} GPUs that fit."
-            return "NoFreeSlot", text
-        if job.gpus.per_trial > 1:
+        elif job.gpus.per_trial > 1:
             text = f"No node has free slots on {job.gpus.per_trial} different GPUs, of {len(usable)} that fit."
-            return "NoFreeSlot", text
-        text = f"All {total} slots of {len(usable)} fitting GPUs are taken or promised"
-        if self._kept_for is not None:
-            text = f"{text}, or kept free for job {self._kept_for.name}: its first trial needs several at once"
-        return "NoFreeSlot", f"{text}."
+        else:
+            text = f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
+        return "NoFreeSlot", text + kept

@@ -222,15 +222,33 @@ def test_no_slot_is_kept_in_vain(change: dict[str, Any], slots: int) -> None:
 
 def test_slots_are_kept_for_the_first_trial_of_a_job_only_and_the_others_say_so() -> None:
     jobs = [make_job("narrow", created=1.0), make_job("wide", created=2.0, gpus_per_trial=2)]
-    gpus = [make_gpu("g0", slots=2), make_gpu("g1", slots=2)]
-    there = [make_trial(i, job="narrow", gpus=[f"g{i % 2}"], phase=RUN) for i in range(3)]
+    gpus = [make_gpu("g0", slots=4), make_gpu("g1", slots=4)]
+    there = [make_trial(i, job="narrow", gpus=["g0" if i < 3 else "g1"], phase=RUN) for i in range(7)]
     waiting = [make_trial(9, job="narrow"), make_trial(0, job="wide")]
     kept = sound(make_snapshot(jobs=jobs, trials=[*there, *waiting], gpus=gpus))
+    assert created(kept) == []
     (said,) = [rank.message for rank in kept.ranks if rank.trial.name == "narrow-9"]
-    assert "kept free for job wide: its first trial needs several at once" in said
+    assert "/wide, whose trials need several at once" in said
     first = make_trial(1, job="wide", gpus=["g0", "g1"], phase=RUN)
-    on_two = [make_trial(i, job="narrow", gpus=["g0"], phase=RUN) for i in range(1)]
-    assert created(sound(make_snapshot(jobs=jobs, trials=[*on_two, first, *waiting], gpus=gpus))) == ["narrow-9"]
+    made = created(sound(make_snapshot(jobs=jobs, trials=[*there[:2], *there[4:], first, *waiting], gpus=gpus)))
+    assert made == ["narrow-9"], "wide has the fewest pods and comes first, but has its first trial"
+
+
+def test_no_slot_is_kept_for_a_search_whose_trials_may_not_start_now() -> None:
+    jobs = [make_job("narrow", created=1.0), make_job("wide", created=2.0, gpus_per_trial=2, max_trials=1)]
+    gpus = [make_gpu("g0", slots=4), make_gpu("g1", slots=4)]
+    there = [make_trial(i, job="narrow", gpus=["g0" if i < 3 else "g1"], phase=RUN) for i in range(7)]
+    for change in ({"suspend": True}, {"retry_at": 2000.0}):
+        waiting = [make_trial(9, job="narrow"), change_trial(make_trial(0, job="wide"), **change)]
+        assert created(sound(make_snapshot(jobs=jobs, trials=[*there, *waiting], gpus=gpus))) == ["narrow-9"]
+
+
+def test_slots_are_kept_on_nodes_that_could_take_the_trial_only() -> None:
+    jobs = [make_job("narrow", created=1.0, parallel=None), make_job("wide", created=2.0, gpus_per_trial=2)]
+    gpus = [make_gpu("g0", node="a", slots=4), make_gpu("g1", node="a", slots=4), make_gpu("g2", node="b", slots=4)]
+    there = [make_trial(i, job="narrow", gpus=[f"g{i // 4}"], phase=RUN) for i in range(11)]
+    waiting = [make_trial(19, job="narrow"), make_trial(0, job="wide")]
+    assert created(sound(make_snapshot(jobs=jobs, trials=[*there, *waiting], gpus=gpus))) == ["narrow-19"]
 
 
 def test_a_job_whose_pods_cannot_start_blocks_no_other_job() -> None:

@@ -9,7 +9,16 @@ from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
 from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.testing.builders import change_gpu, change_trial, make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.tenure import Tenure
+from podium_core.testing.builders import (
+    change_gpu,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+    trial_key,
+)
 
 OLD, NEW = 0, 1
 # phases of old and new, the reported holder and since when, and whether the run queue is reported as applied
@@ -73,16 +82,21 @@ def test_a_rival_without_remaining_time_is_judged_without_a_minimum_time_slice(m
 
 
 @pytest.mark.parametrize(
-    ("job_since", "switches"), [(None, False), (995.0, False), (960.0, True)], ids=["unknown", "5 s", "40 s"]
+    ("before", "switches"),
+    [((), False), ((("ended", 960.0),), True), ((("a-0", 960.0),), False), ((("a-0", 950.0), ("ended", 960.0)), True)],
+    ids=["first", "after one that ended", "after one that waits", "after both"],
 )
-def test_a_time_slice_between_jobs_counts_for_all_trials_of_the_job(job_since: float | None, switches: bool) -> None:
+def test_a_time_slice_between_jobs_counts_from_the_end_of_the_trial_before(
+    before: tuple[tuple[str, float], ...], switches: bool
+) -> None:
     """The holder itself has had the GPU for 5 s."""
     jobs = [make_job("a", created=1.0, policy="fifo"), make_job("b", created=2.0, policy="fifo")]
     holder, rival = make_trial(1, job="a", gpus=["gpu-0"], phase=RUN), make_trial(0, job="b", gpus=["gpu-0"])
     gated = replace(rival, phase=P.GATED)
-    gpu = make_gpu(
-        holder=holder.key, holder_since=995.0, job_since=job_since, run_queue=[holder.key, gated.key], in_effect=True
-    )
-    made = sound(make_snapshot(jobs=jobs, trials=[holder, gated], gpus=[gpu], now=1000.0))
-    assert orders(made) == ({"gpu-0": ["b-0", "a-1"]} if switches else {})
+    other = make_trial(0, job="a", gpus=["gpu-0"], phase=P.SUSPENDED)
+    tenure = Tenure(holder.job, holder.key, 995.0, tuple((trial_key(name), since) for name, since in before))
+    order = [holder.key, gated.key, other.key]
+    gpu = make_gpu(holder=holder.key, holder_since=995.0, tenure=tenure, run_queue=order, in_effect=True)
+    made = sound(make_snapshot(jobs=jobs, trials=[holder, gated, other], gpus=[gpu], now=1000.0))
+    assert (orders(made).get("gpu-0", [""])[0] == "b-0") is switches
     assert why(made, "b-0") == ("FairShare" if switches else "MinTimeSlice")
