@@ -41,7 +41,7 @@ class Tenure(NamedTuple):
 
 
 def held(known: Tenure | None, job: JobKey, trial: TrialKey, since: float) -> Tenure:
-    """Return the tenure of a GPU that a trial of `job` has held since a time. `known`: that until then. Pure."""
+    """Return the tenure of a GPU that a trial of `job` has held since a time; `known` until then. Pure."""
     if known is None or known.job != job:
         return Tenure(job, trial, since)
     if known.idle_since is not None and since - known.idle_since > LONGEST_GAP:

@@ -31,7 +31,7 @@ def job_of(trial: TrialKey) -> JobKey | None:
 
 
 def starts(*holders: tuple[str | None, float], unfinished: str = "") -> list[float | None]:
-    """Return when the tenure began, after each holder, which got the GPU at the time given (None: nobody has it)."""
+    """Return when the tenure began, after each holder, which got the GPU at the time given (None: it has no holder)."""
     tenures, found = Tenures(), []
     for trial, at in holders:
         known = tenures.update([node(trial)], {GPU: at} if trial else {}, job_of, at).get(GPU)
