@@ -17,9 +17,9 @@ MOST_BEFORE = 32  # trials that are remembered
 
 
 class Tenure(NamedTuple):
-    """The trial that holds a GPU, and the trials of the same job that held it until then; times in seconds.
+    """The trial that holds a GPU, and those of the same job that held it until then.
 
-    - `since`: when the trial got the GPU
+    - `since`: when the trial got the GPU, in seconds
     - `before`: the others, and when each got the GPU, the first one first
     - `idle_since`: when the GPU was first seen without a holder; None while it has one
     """
