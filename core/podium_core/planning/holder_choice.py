@@ -60,7 +60,7 @@ class HolderChoice:
     uuids: Mapping[TrialKey, tuple[str, ...]]
     ready: frozenset[TrialKey]
     paces: Paces
-    unfinished: Container[TrialKey] = ()
+    unfinished: Container[TrialKey]
     claims: set[TrialKey] = field(default_factory=set)
     barred: frozenset[TrialKey] = frozenset()  # trials that may be in no run queue, since their queue has its quota
     wake_at: float | None = None

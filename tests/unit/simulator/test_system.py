@@ -366,7 +366,7 @@ def test_a_trial_of_two_workers_is_suspended_on_both_nodes() -> None:
 def test_a_trial_of_two_gpus_starts_beside_a_search_that_fills_all_slots(
     nodes: tuple[NodeSpec, ...], workers: int
 ) -> None:
-    """It gets its slots when the second of the early trials has ended at the latest; without help, when all have."""
+    """It gets its slots when a trial of each GPU has ended; without help, when all have."""
     early = job(*[curve(*[0.1] * (5 + i)) for i in range(24)], name="early")
     wide = job(curve(0.3, 0.4), name="wide", gpus_per_trial=2, workers=workers, created=100.0)
     outcome = simulate(Scenario(nodes, (early, wide), AT_ONCE), checked=True)

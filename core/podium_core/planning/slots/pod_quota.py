@@ -112,10 +112,14 @@ def _open(job: JobView, closing: Closing) -> bool:
     return job.state.accepted and not job.state.suspended and not job.state.finished and job.key not in closing.jobs
 
 
+def may_get_pod(trial: TrialView, now: float) -> bool:
+    """Return whether a trial may have a pod now: its user has not suspended it, and a retry is due."""
+    return not trial.intent.suspend and trial.attempts.retry_at <= now
+
+
 def _can_start(job: JobView, closing: Closing, now: float) -> bool:
-    """Return whether some trial could get a pod now: its user has not suspended it, and a retry is due."""
-    live = closing.live.get(job.key, ())
-    able = any(not trial.intent.suspend and trial.attempts.retry_at <= now for trial in live)
+    """Return whether some trial of a job without pods could get one now."""
+    able = any(may_get_pod(trial, now) for trial in closing.live.get(job.key, ()))
     return able or founders_to_come(job, closing.trials_by_job.get(job.key, ())) > 0
 
 
@@ -216,15 +220,11 @@ class _Free:
     def _capacity(self, job: JobView) -> int:
         """Return the free slots for trials of this job: each needs all of its slots at the same time."""
         if job.key not in self._capacities:
-            self._capacities[job.key] = self._trials(job, self._free) * job.gpus.per_trial
+            nodes: dict[str, list[int]] = {}
+            for gpu in self._usable(job):
+                nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
+            self._capacities[job.key] = trials_that_fit(job.gpus, nodes.values()) * job.gpus.per_trial
         return self._capacities[job.key]
-
-    def _trials(self, job: JobView, slots: Mapping[str, int]) -> int:
-        """Return how many trials of this job find these slots at the same time."""
-        nodes: dict[str, list[int]] = {}
-        for gpu in self._usable(job):
-            nodes.setdefault(gpu.node, []).append(slots[gpu.uuid])
-        return trials_that_fit(job.gpus, nodes.values())
 
     def _fit(self, job: JobView) -> frozenset[str]:
         if job.key not in self._fitting:

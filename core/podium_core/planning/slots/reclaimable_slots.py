@@ -12,7 +12,7 @@ from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import founders_to_come
 from podium_core.planning.queues.job_priority import queue_name
 from podium_core.planning.ranking import Standing
-from podium_core.planning.slots.pod_quota import PodQuota, demand
+from podium_core.planning.slots.pod_quota import PodQuota, demand, may_get_pod
 from podium_core.planning.slots.slot_reclaim import is_slot_reclaimable, keeps_slot_until
 
 
@@ -67,7 +67,7 @@ def missing_pods(job: JobView, quota: PodQuota, closing: Closing, now: float) ->
     advance, so one at a time counts.
     """
     live = closing.live.get(job.key, ())
-    able = sum(t.pod is not None or (not t.intent.suspend and t.attempts.retry_at <= now) for t in live)
+    able = sum(t.pod is not None or may_get_pod(t, now) for t in live)
     to_come = founders_to_come(job, closing.trials_by_job.get(job.key, ()))
     most = able + (min(1, to_come) if job.learns else to_come)
     return max(0, min(most, demand(job, closing)) - quota.pods)

@@ -23,7 +23,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.planning.ranking import Standing
-from podium_core.planning.slots.pod_quota import PodQuota
+from podium_core.planning.slots.pod_quota import PodQuota, may_get_pod
 
 MIN_STAY_REQUEUES = 20.0  # times the cost of a requeue, for which a started trial keeps its slot: 5 % of its GPU's time
 
@@ -101,8 +101,7 @@ def _of_job(
 def is_next_in_line(standing: Standing, now: float) -> bool:
     """Return whether the trial would take a GPU that is offered."""
     trial = standing.trial
-    held_back = trial.intent.suspend or trial.attempts.retry_at > now
-    return not (standing.paused or held_back or trial.terminating or trial.in_migration)
+    return may_get_pod(trial, now) and not (standing.paused or trial.terminating or trial.in_migration)
 
 
 def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
