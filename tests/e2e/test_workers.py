@@ -6,9 +6,11 @@ The file has a cluster of its own, with CoreDNS: the workers find each other by 
 from __future__ import annotations
 
 import itertools
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.e2e
 SUSPENSIONS = 20
 EPOCHS = 400  # of 0.25 s: more than 20 time slices, which take about 4 s with their switches
 PAIR, SINGLE, CROWD, LATE = "pair", "single", "crowd", "late"
+HAND_OVERS = 200
+TWO_WORKERS, ONE_WORKER = ("two-a", "two-b"), ("one-a", "one-b")  # searches of one trial each
+MIXED = TWO_WORKERS + ONE_WORKER
 Stage = Any
 
 
@@ -105,6 +110,66 @@ def test_a_trial_of_two_workers_finds_slots_beside_a_search_that_takes_all_that_
     assert ended < trials - slots, "the other search had trials without a slot until then"
     assert scene.wait_for_end(logs, 240)["status"]["phase"] == "Succeeded"
     scene.finish(LATE, CROWD)
+
+
+def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(stage: Stage) -> None:
+    """A user suspends and resumes four searches at random; after each hand-over a trial has all of its GPUs."""
+    scene, site, epochs = stage.scene, stage.site, 3 * HAND_OVERS
+    expected = stage.undisturbed("alone", epochs, 1)
+    logs = {name: scene.start(stage.job(name, epochs, 1, "--pause=0.25")) for name in TWO_WORKERS}
+    logs |= {name: scene.search(name, "held", trials=1, seconds=0.3) for name in ONE_WORKER}
+    chance, suspended, held, count = Random(1), set[str](), dict[str, str](), 0
+
+    def placed(name: str) -> bool:
+        nodes = [pod["spec"].get("nodeName") for pod in scene.pods(name)]
+        return len(nodes) == (2 if name in TWO_WORKERS else 1) and all(nodes)
+
+    def handed_over() -> dict[str, str]:
+        for one in logs.values():
+            one.open_new()
+        now = working(site.objects("gpunodes"))
+        whole = [name for name in MIXED if list(now.values()).count(name) == (2 if name in TWO_WORKERS else 1)]
+        return now if set(now.values()) <= set(whole) - suspended else {}
+
+    for name in MIXED:
+        scene.until(logs[name], "all pods are placed", lambda name=name: placed(name), 120)
+    while count < HAND_OVERS:
+        wanted = set(chance.sample(MIXED, chance.randint(1, 3)))
+        if held and not wanted & set(held.values()):
+            continue  # it may change nothing
+        for names, value in ((wanted - suspended, True), (suspended - wanted, False)):
+            if names:
+                suspend(site, names, value)
+        suspended = wanted
+        before, held = held, site.until(f"a trial works, without {sorted(suspended)}", handed_over, 60)
+        count += not set(held.values()) <= set(before.values())
+    suspend(site, MIXED, False)
+    for name in ONE_WORKER:
+        scene.until(logs[name], "it trains", lambda name=name: scene.last_step(scene.trials(name)[0]) > 0, 120)
+        scene.release(name)
+    for name in MIXED:
+        assert scene.wait_for_end(logs[name], 600)["status"]["phase"] == "Succeeded"
+    for name in TWO_WORKERS:
+        assert logs[name].printed(f"{name}-0") == {0: expected}, "one attempt, with the digits of the undisturbed run"
+    assert sum(scene.check_results(logs[name]) for name in ONE_WORKER) == 0
+    print(f"{count} hand-overs")
+    scene.finish(*MIXED)
+
+
+def suspend(site: Any, names: Iterable[str], value: bool) -> None:
+    patch = json.dumps({"spec": {"suspend": value}})
+    site.kubectl("patch", "hyperparamjob", *sorted(names), "--type=merge", "-p", patch)
+
+
+def working(nodes: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the search whose trial works on each GPU, by GPU."""
+    return {
+        gpu["uuid"]: one["trial"].rpartition("-")[0]
+        for node in nodes
+        for gpu in node.get("status", {}).get("gpus", [])
+        for one in gpu.get("trials", [])
+        if one["state"] == "Running"
+    }
 
 
 @pytest.mark.parametrize("how", ["deleted", "killed"])
