@@ -90,7 +90,7 @@ test-kueue: setup ## run reservations beside the real Kueue (root; builds Kueue 
 test-dra: setup ## run reservations over dynamic resources, with a DRA driver from its Go module (root; builds it once)
 	@$(PYTEST) -rP tests/e2e/test_dra.py
 
-test-workers: setup ## run trials of several workers on two nodes, with 200 random hand-overs (root; 15 minutes)
+test-workers: setup ## run trials of several workers on two nodes, with 200 random switches (root; 15 minutes)
 	@$(PYTEST) -rP tests/e2e/test_workers.py
 
 test-workloads: setup ## run trials that are JobSets and TrainJobs on two nodes (root; builds JobSet, Kubeflow Trainer and CoreDNS once: 15 minutes)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 SUSPENSIONS = 20
 EPOCHS = 400  # of 0.25 s: more than 20 time slices, which take about 4 s with their switches
 PAIR, SINGLE, CROWD, LATE = "pair", "single", "crowd", "late"
-HAND_OVERS = 200
+SWITCHES = 200
 TWO_WORKERS, ONE_WORKER = ("two-a", "two-b"), ("one-a", "one-b")  # searches of one trial each
 MIXED = TWO_WORKERS + ONE_WORKER
 Stage = Any
@@ -112,9 +112,9 @@ def test_a_trial_of_two_workers_finds_slots_beside_a_search_that_takes_all_that_
     scene.finish(LATE, CROWD)
 
 
-def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(stage: Stage) -> None:
-    """A user suspends and resumes four searches at random; after each hand-over a trial has all of its GPUs."""
-    scene, site, epochs = stage.scene, stage.site, 3 * HAND_OVERS
+def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_switches(stage: Stage) -> None:
+    """A user suspends and resumes four searches at random; after each switch a trial has all of its GPUs."""
+    scene, site, epochs = stage.scene, stage.site, 3 * SWITCHES
     expected = stage.undisturbed("alone", epochs, 1)
     logs = {name: scene.start(stage.job(name, epochs, 1, "--pause=0.25")) for name in TWO_WORKERS}
     logs |= {name: scene.search(name, "held", trials=1, seconds=0.3) for name in ONE_WORKER}
@@ -124,7 +124,7 @@ def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(s
         nodes = [pod["spec"].get("nodeName") for pod in scene.pods(name)]
         return len(nodes) == (2 if name in TWO_WORKERS else 1) and all(nodes)
 
-    def handed_over() -> dict[str, str]:
+    def switched() -> dict[str, str]:
         for one in logs.values():
             one.open_new()
         now = working(site.objects("gpunodes"))
@@ -133,7 +133,7 @@ def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(s
 
     for name in MIXED:
         scene.until(logs[name], "all pods are placed", lambda name=name: placed(name), 120)
-    while count < HAND_OVERS:
+    while count < SWITCHES:
         wanted = set(chance.sample(MIXED, chance.randint(1, 3)))
         if held and not wanted & set(held.values()):
             continue  # it may change nothing
@@ -141,7 +141,7 @@ def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(s
             if names:
                 suspend(site, names, value)
         suspended = wanted
-        before, held = held, site.until(f"a trial works, without {sorted(suspended)}", handed_over, 60)
+        before, held = held, site.until(f"a trial works, without {sorted(suspended)}", switched, 60)
         count += not set(held.values()) <= set(before.values())
     suspend(site, MIXED, False)
     for name in ONE_WORKER:
@@ -152,7 +152,7 @@ def test_trials_of_one_and_of_two_workers_do_not_deadlock_in_random_hand_overs(s
     for name in TWO_WORKERS:
         assert logs[name].printed(f"{name}-0") == {0: expected}, "one attempt, with the digits of the undisturbed run"
     assert sum(scene.check_results(logs[name]) for name in ONE_WORKER) == 0
-    print(f"{count} hand-overs")
+    print(f"{count} switches")
     scene.finish(*MIXED)
 
 
